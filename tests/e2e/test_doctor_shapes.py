@@ -3,9 +3,11 @@
 import gzip
 import json
 import shlex
-from base64 import b64encode, encodebytes, urlsafe_b64encode
+from base64 import a85encode, b32encode, b64encode, b85encode, encodebytes, urlsafe_b64encode
+from bz2 import compress as bzip2
 from collections.abc import Callable
 from functools import cache
+from hashlib import md5, sha256
 from typing import Any
 from urllib.parse import quote
 from zlib import compress
@@ -121,6 +123,10 @@ PAYLOADS: dict[str, Shape] = {
     "a number under the usual name": lambda text, n: {"text": n, "raw": text},
     "null under the usual name": lambda text, n: {"text": None, "raw": text},
     "languages under the usual name": lambda text, n: {"text": {"en": text, "de": f"Was man über Thema {n} weiß."}},
+    "a longer list of encoded bytes": lambda text, n: {
+        "words": text,
+        "page": b64encode(bzip2(PARENT.encode())).decode(),
+    },
     # several pipelines in one collection
     "two fields in turn": lambda text, n: {"body_a": text} if n % 2 else {"body_b": text},
     "half under the usual name": lambda text, n: {"text": text} if n % 2 else {"corpo": text},
@@ -215,6 +221,15 @@ def split(text: str) -> dict[str, Any]:
         (lambda text, n: {"body": encodebytes(text.encode()).decode()}, "The texts in body are base64"),
         (lambda text, n: {"body": f"data:;base64,{b64encode(text.encode()).decode()}"}, "The texts in body are base64"),
         (lambda text, n: {"body": urlsafe_b64encode(f"{text}ÿ?>".encode()).decode().rstrip("=")}, "are base64"),
+        (lambda text, n: {"body": b64encode(bzip2(text.encode())).decode()}, "are compressed and in base64"),
+        (lambda text, n: {"body": b32encode(text.encode()).decode()}, "The texts in body are base32"),
+        (lambda text, n: {"body": b85encode(text.encode()).decode()}, "The texts in body are base85"),
+        (lambda text, n: {"body": a85encode(text.encode()).decode()}, "The texts in body are Ascii85"),
+        (lambda text, n: {f"chunk_{n}": text}, "Each text has a name of its own (chunk_1, "),
+        (
+            lambda text, n: {"pages": {f"id{n}": {"text": text}}, "title": f"Page {n}"},
+            "Each text has a name of its own",
+        ),
         (lambda text, n: {"words": text.split(" ")}, "The texts in words[] are lists of single words"),
         (lambda text, n: {"letters": list(text)}, "The texts in letters[] are lists of single words or characters"),
         (lambda text, n: {"body": json.dumps(text)}, "The texts in body are JSON strings in quotation marks"),
@@ -239,14 +254,103 @@ def test_what_no_map_can_read_is_said_with_what_to_store_instead(
 
 
 @pytest.mark.parametrize(
+    "template", ["{question}\n{answer}", "Question: {question}\nAnswer: {answer}", "{answer} {question}"]
+)
+def test_texts_that_were_embedded_together_are_named(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, template: str
+) -> None:
+    asked = [
+        {"question": f"What is there to know about {topic}?", "answer": text}
+        for topic, text in zip(TOPICS, TEXTS, strict=True)
+    ]
+    made = vectors_of(tuple(template.format(**each) for each in asked))
+    sdk(server_store).create_collection(collection, vectors_config=COSINE)
+    points = [models.PointStruct(id=n, vector=v, payload=p) for n, (v, p) in enumerate(zip(made, asked, strict=True))]
+    sdk(server_store).upsert(collection, points, wait=True)
+    assert "answer" in (said := messages(doctor()))
+    assert "together, and a payload map reads one field" in said
+
+
+def test_a_text_that_is_json_is_read_whole_if_the_whole_was_embedded(
+    chunkproof: Command,
+    doctor: Callable[..., Run],
+    server_store: WritableStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = [json.dumps({"name": f"package {n}", "description": text, "private": True}) for n, text in enumerate(TEXTS)]
+    whole = iter(vectors_of(tuple(files)))
+    fill(server_store, collection, lambda _, n: {"body": files[n - 1], "lang": "json"}, vector=lambda _: next(whole))
+    paste(doctor(), monkeypatch)
+    assert doctor().json["fits"], messages(doctor())
+    assert chunkproof("validate", "2", "--collection", collection, "--original", files[1]).code == 0
+
+
+PAGE = "https://example.org/2"
+OTHER_FIELDS: dict[str, tuple[Shape, dict[str, str]]] = {
+    "an address in German": (lambda text, n: {"inhalt": text, "quelle": f"https://example.org/{n}"}, {"url": PAGE}),
+    "an address in Chinese": (lambda text, n: {"内容": text, "来源": f"https://example.org/{n}"}, {"url": PAGE}),
+    "a link beside a picture": (
+        lambda text, n: {"text": text, "a_thumbnail": f"{n}.png", "link": f"https://example.org/{n}"},
+        {"url": PAGE},
+    ),
+    "a bucket": (lambda text, n: {"text": text, "uri": f"s3://bucket/{n}.pdf"}, {"url": "s3://bucket/2.pdf"}),
+    "a path": (lambda text, n: {"text": text, "path": f"/srv/docs/{n}.md"}, {"url": "/srv/docs/2.md"}),
+    "a source that is an object": (
+        lambda text, n: {"text": text, "source": {"url": f"https://example.org/{n}", "title": f"Page {n}"}},
+        {"url": PAGE, "document_title": "Page 2"},
+    ),
+    "a text under the name of a source": (
+        lambda text, n: {"source": text, "link": f"https://example.org/{n}"},
+        {"url": PAGE},
+    ),
+    "metadata under another name": (
+        lambda text, n: {"texte": text, "infos": {"source": f"https://example.org/{n}", "title": f"Page {n}"}},
+        {"url": PAGE, "document_title": "Page 2"},
+    ),
+    "a SHA-256": (lambda text, n: {"passage": text, "sum": sha256(text.encode()).hexdigest()}, {}),
+    "an MD5 in an object": (
+        lambda text, n: {"text": text, "check": {"digest": md5(text.encode(), usedforsecurity=False).hexdigest()}},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FIELDS)
+def test_sources_titles_and_hashes_under_other_names_are_proposed(
+    chunkproof: Command,
+    doctor: Callable[..., Run],
+    server_store: WritableStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    shape, wanted = OTHER_FIELDS[name]
+    fill(server_store, collection, shape)
+    paste(doctor(), monkeypatch)
+    run = doctor()
+    assert run.json["fits"], messages(run)
+    (first, *_) = chunkproof("search", TEXTS[1], "--collection", collection, "--json").json["results"]
+    assert first["text"] == TEXTS[1]
+    assert {field: first["metadata"][field] for field in wanted} == wanted
+    if wanted:
+        assert chunkproof("validate", "2", "--collection", collection, "--original", TEXTS[1]).code == 0
+        return
+    assert chunkproof("validate", "2", "--collection", collection).code == 0
+    sdk(server_store).set_payload(collection, {"text" if "MD5" in name else "passage": f"{TEXTS[1]}!"}, [2], wait=True)
+    assert chunkproof("validate", "2", "--collection", collection).code == 1
+
+
+@pytest.mark.parametrize(
     ("config", "make", "chosen"),
     [
         ({"image": OTHER, "text": COSINE}, lambda v: {"image": [1.0] * 8, "text": v}, "text"),
         ({"a": COSINE, "b": COSINE}, lambda v: {"a": v[::-1], "b": v}, "b"),
         ({"title": COSINE, "body": COSINE}, lambda v: {"body": v}, "body"),
         ({"a": EUCLID, "its 'b'": COSINE}, lambda v: {"a": v, "its 'b'": v}, "its 'b'"),
+        ({"a title": COSINE, "body": COSINE}, lambda v: {"a title": vectors_of(("Kapitel 1",))[0], "body": v}, "body"),
     ],
-    ids=["one of the model's size", "one that agrees", "one that is empty", "one that has cosines"],
+    ids=["one of the model's size", "one that agrees", "one that is empty", "one that has cosines", "one of a title"],
 )
 def test_of_several_vectors_the_one_of_the_text_is_proposed(
     chunkproof: Command,
@@ -288,13 +392,28 @@ def test_a_collection_without_a_dense_vector_is_reported_and_validated(
     assert chunkproof("validate", "2", "--collection", collection, "--original", TEXTS[1]).code == 0
 
 
-def test_points_without_vectors_are_not_ready(
-    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+@pytest.mark.parametrize("stored", [0, 3])
+def test_a_collection_of_which_most_points_have_no_vector_is_not_ready(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, stored: int
 ) -> None:
-    fill(server_store, collection, PAYLOADS["text"], {"dense": COSINE}, lambda _: {})
+    with_vector = iter(range(len(TEXTS)))
+    fill(
+        server_store,
+        collection,
+        PAYLOADS["text"],
+        {"dense": COSINE},
+        lambda v: {"dense": v} if next(with_vector) < stored else {},
+    )
     run = doctor()
     assert run.code == 1
     assert levels(run)["points without vectors"] == "FAIL"
+
+
+def test_vectors_of_zeros_are_called_that(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    fill(server_store, collection, PAYLOADS["text"], vector=lambda _: [0.0] * 384)
+    assert "the stored vectors are all zeros" in messages(doctor())
 
 
 @pytest.mark.parametrize("text", ["", " \n"])

@@ -27,7 +27,7 @@ from chunkproof.base.errors import (
 )
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
-from chunkproof.collection.facts import find_text_fields
+from chunkproof.collection.facts import find_text_paths
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.services import ScanCheck
 from chunkproof.net.secrets import Keys
@@ -199,7 +199,7 @@ class _Pull:
     def _text_fields(self) -> list[str]:
         page = self.served.scroll(self.collection, Deadline(CALL_MS), limit=SAMPLE)
         payloads = [dict(point.payload) for point in page.points]
-        return find_text_fields(payloads, PayloadMap(self.settings.payload_map))
+        return find_text_paths(payloads, PayloadMap(self.settings.payload_map))[:1]
 
 
 def copy_points(

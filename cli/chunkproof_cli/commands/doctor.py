@@ -37,8 +37,8 @@ REMEDIES = {
     "Qdrant": "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",
     "embedder": "Check the key in the secret, and CHUNKPROOF_MODEL",
 }
-# A narrower terminal has room for one sample.
-WIDE = 100
+# A terminal has room for so many samples besides the names of fields.
+NAMES_WIDTH, SAMPLE_WIDTH = 40, 45
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
@@ -121,27 +121,17 @@ def print_doctor_report(report: DoctorReport) -> None:
             report.info, [*shares, *([("content_hash is", report.content_hash)] if report.content_hash else [])]
         )
     if report.rows:
-        mapping = {**report.mapping, **({"text": report.proposed_map["text"]} if report.proposed_map else {})}
-        rows = report.rows if stdout_console().width >= WIDE else report.rows[:1]
+        rows = report.rows[: max(1, (stdout_console().width - NAMES_WIDTH) // SAMPLE_WIDTH)]
         sampled = [
-            (
-                field,
-                ", ".join([path] if isinstance(path, str) else path),
-                *(shorten(str(row.get(field, "")), 40) for row in rows),
-            )
-            for field, path in mapping.items()
+            (field, path, *(shorten(str(row.get(field, "")), 40) for row in rows))
+            for field, path in report.shown.items()
         ]
         heads = [f"sample {n}" for n in range(1, len(rows) + 1)]
         print_title("Payload mapping" + (", as proposed below" if report.proposed_map else ""))
         print_table(("field", "read from", *heads), sampled)
-    checks = [
-        (
-            safe_text(check.level.value, _STYLES[check.level]),
-            check.check,
-            check.message + (f"\n{check.remedy}" if check.remedy else ""),
-        )
-        for check in report.checks
-    ]
+    said = ("\n".join(filter(None, (check.message, check.remedy))) for check in report.checks)
+    levels = (safe_text(check.level.value, _STYLES[check.level]) for check in report.checks)
+    checks = list(zip(levels, [check.check for check in report.checks], said, strict=True))
     print_title("Checks")
     print_table(("", "check", "result"), checks)
     print_line(report.verdict, "green" if report.passed else "bold red")

@@ -3,8 +3,7 @@
 import json
 import re
 import shlex
-import zlib
-from base64 import b64decode
+from base64 import a85decode, b32decode, b64decode, b85decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from chunkproof.base.errors import ChunkproofError, InvalidParameterError, Unsup
 from chunkproof.base.request import Deadline
 from chunkproof.base.words import is_unspaced
 from chunkproof.collection.facts import choose_vector, collection_info, find_mapping
-from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json
+from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json, recognise_hashes
 from chunkproof.collection.services import SAMPLE_POINTS, Collection, LongRun, Services
 from chunkproof.contract import SearchQuery
 from chunkproof.contract.conditions import parse_filters
@@ -57,9 +56,14 @@ DEFAULT_AVG_LEN = 256
 PLAUSIBLE = 0.05
 # A shorter word can be a sentence in an encoding by chance.
 LEAST_ENCODED, MOST_DECODED = 24, 10_000
+# No text is looked for in more fields; a name that fewer than one point of so many has is not a field.
+TRIED_FIELDS, SCATTERED = 8, 5
 # A list of so many words or characters is a text cut up, a shorter one rather tags.
 LEAST_PIECES = 8
 _URL_SAFE = str.maketrans("-_", "+/")
+# The beginnings of gzip, bzip2, XZ, Zstandard, LZ4 and zlib.
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd", b'\x04"M\x18', b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
+_SOURCE = re.compile(r"[a-z][a-z\d+.-]*://\S+|[^\n@]{1,300}\.[a-z]\w{1,4}", re.I)
 LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
 TITLES = ("section_heading", "document_title")
 _HEADING = re.compile(r"#{1,6}\s|[=-]{3,}$")
@@ -68,11 +72,11 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A field with texts: its path, their median length, and how different they are, from 0 to 1."""
+    """A field with texts: its path, their median length, and how likely they are the text: long, varied, in all."""
 
     path: str
     chars: int
-    variety: float
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ def check_collection(
             result
             for result in check_vectors(vector, patient.description, survey.spread(), collection)
             # Why texts and vectors disagree has been said.
-            if result.check != "vectors" or not (report.encoded or report.joined)
+            if result.check != "vectors" or not (report.unreadable or report.joined)
         ),
     ]
     if report.passed:
@@ -153,63 +157,88 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
     Where several vectors or fields are possible, those are right that the embedder makes of each other.
     """
     collection, services = patient.collection, patient.collection.services
-    payloads = [dict(point.payload) for point in patient.points]
-    report.mapping = find_mapping(payloads, services.payloads)
+    payloads, reading = [dict(point.payload) for point in patient.points], services.payloads
+    report.mapping = find_mapping(payloads, reading)
+    if not any(isinstance(reading.value("url", payload), str) for payload in payloads):
+        report.mapping.pop("url", None)  # a list or an object is none
+    current, texts = report.mapping.get("text"), _texts_by_path(payloads)
+    fields = {field.path: field for field in rank_text_fields(texts, len(payloads))}
+    vectors, vector = patient.description.vectors, None
+    with suppress(ChunkproofError):
+        vector = choose_vector(vectors, services.settings.vector_name, collection.name)
+    # A text may be JSON itself, or a single word.
+    more = [path for path in texts if not fields or any(inner.startswith((f"{path}.", f"{path}[")) for inner in fields)]
+    paths = list(dict.fromkeys([*filter(None, [current]), *fields, *more]))[:TRIED_FIELDS]
+    searched = [vector] if vector else [each for each in vectors if each.distance in ("Cosine", "Dot")] or [*vectors]
+    is_clear = bool(current) and len(searched) * len(paths) <= 1
+    chosen = None if is_clear else choose_reading(collection, patient.points, searched, paths)
+    agreement, vector_read, path_read = chosen or (0.0, vector, current)
+    better, now = next(iter(fields.values()), None), fields.get(current or "")
+    if chosen is not None:
+        lengths = map(len, texts.get(chosen[2], [""]))
+        better = None if chosen[2] == current else TextField(chosen[2], int(median(lengths)), 0.0)
+    elif better and now and better.weight <= MUCH_LONGER * now.weight:
+        better = None
+    longest = max((field.chars for field in fields.values()), default=0)
+    report.unreadable = _find_unreadable(texts, path_read, longest, len(payloads))
+    if report.unreadable is None:
+        report.joined = find_joined(collection, patient.points, searched, [*fields], agreement)
+        read = [better.path] if better else reading.paths_in("text", payloads)
+        paths = _find_all_fields(patient, vector_read, read)
+        report.is_embedded = chosen is not None or len(paths) > len(read)
+        configured, rows = services.settings.payload_map, {"text": (*paths,)} if better or paths != read else {}
+        rows |= _find_other_rows(report, PayloadMap({**configured, **rows}), texts, payloads)
+        proposed = {**configured, **rows} if rows else {}
+        report.proposed_map = {name: paths[0] if len(paths) == 1 else list(paths) for name, paths in proposed.items()}
+        reading = PayloadMap({**configured, **rows})  # as they would be read with the proposed map
+    report.shown = find_mapping(payloads, reading)
+    report.rows = [{field: reading.value(field, each) for field in report.shown} for each in payloads[:SAMPLE_ROWS]]
     report.shares = {
-        field: sum(isinstance(v, str) and bool(v.strip()) if field == "text" else bool(v) for v in values)
+        field: sum(isinstance(v, str) and bool(v.strip()) if field in ("text", "url") else bool(v) for v in values)
         / len(payloads)
         for field in ("text", "url", "document_title", "content_hash")
         if (values := [services.payloads.value(field, payload) for payload in payloads])
     }
-    # A list or an object is no text.
-    if not any(isinstance(services.payloads.value("text", payload), str) for payload in payloads):
-        report.mapping = {field: path for field, path in report.mapping.items() if field != "text"}
-    current = report.mapping.get("text")
-    fields = {field.path: field for field in rank_text_fields(payloads)}
-    report.encoded = _find_encoded(payloads, current, max((field.chars for field in fields.values()), default=0))
-    vectors, vector = patient.description.vectors, None
-    with suppress(ChunkproofError):
-        vector = choose_vector(vectors, services.settings.vector_name, collection.name)
-    paths = list(dict.fromkeys([*filter(None, [current]), *fields]))
-    searched = [vector] if vector else [each for each in vectors if each.distance in ("Cosine", "Dot")] or [*vectors]
-    is_clear = bool(current) and len(searched) * len(paths) <= 1
-    chosen = None if is_clear else choose_reading(collection, patient.points, searched, paths)
-    if chosen is None:
-        better, now = next(iter(fields.values()), None), fields.get(current or "")
-        if better and now and better.chars * better.variety <= MUCH_LONGER * now.chars * now.variety:
-            better = None
-        report.joined = find_joined(collection, patient.points, searched, paths) if len(paths) > 1 else ()
-    else:
-        better = None if chosen[1] == current else fields.get(chosen[1])
-    configured, reading = services.settings.payload_map, services.payloads
-    read = [better.path] if better else reading.paths_in("text", payloads)
-    others = list(_find_other_fields(patient, chosen[0] if chosen else vector, read))
-    if better or others:
-        rows = {**configured, "text": (*read, *others)}
-        report.proposed_map = {name: paths[0] if len(paths) == 1 else list(paths) for name, paths in rows.items()}
-        report.is_embedded = chosen is not None or bool(others)
-        reading = PayloadMap(rows)  # as they would be read with the proposed map
-    shown = find_mapping(payloads, reading)
-    report.rows = [{field: reading.value(field, payload) for field in shown} for payload in payloads[:SAMPLE_ROWS]]
     if vector is None:
         made = collection.embedder and collection.embedder.dimension
         fitting = [each for each in searched if each.size == made]
-        vector = chosen[0] if chosen else fitting[0] if len(fitting) == 1 else None
+        vector = vector_read or (fitting[0] if len(fitting) == 1 else None)
         report.proposed_vector = vector.name if vector else None
     return vector, better
 
 
-def _find_other_fields(patient: _Patient, vector: VectorConfig | None, read: Sequence[str]) -> Iterator[str]:
-    """Yield the fields that hold the embedded text of points that have none in the fields that are read."""
-    without = list(patient.points)
-    for path in read:
-        without = [point for point in without if not PayloadMap({"text": (path,)}).value("text", point.payload)]
-    while vector and len(without) < len(patient.points) and (fields := rank_text_fields([p.payload for p in without])):
-        chosen = choose_reading(patient.collection, without, [vector], [field.path for field in fields])
-        if chosen is None:
-            return
-        yield chosen[1]
-        without = [point for point in without if not PayloadMap({"text": chosen[1:]}).value("text", point.payload)]
+def _find_other_rows(
+    report: DoctorReport, reading: PayloadMap, texts: Mapping[str, Sequence[str]], payloads: Sequence[dict[str, Any]]
+) -> dict[str, tuple[str, ...]]:
+    """Find fields that are not read: those of an object that has several of them; a URL and a hash by their look."""
+    read, rows = reading.paths_in("text", payloads), {}
+    others = [path for path in texts if path not in read and "[" not in path]
+    usual = [path for path in others if 2 * len(texts[path]) > len(payloads)]
+    for path in usual:
+        hashed = PayloadMap({"text": tuple(read), "content_hash": (path,)})
+        if recognise_hashes(hashed, payloads, are_all=False).content_hash:
+            rows["content_hash"] = (path,)
+    for path in reversed(usual):
+        if all(map(_SOURCE.fullmatch, texts[path])) and ("url" not in rows or "://" in texts[path][0]):
+            rows["url"] = (path,)
+    for parent in dict.fromkeys(path.rpartition(".")[0] for path in usual if "." in path):
+        objects = [value for payload in payloads if isinstance(value := reading.value_at(parent, payload), dict)]
+        if len(inner := find_mapping(objects, PayloadMap())) > 1:
+            rows |= {field: (f"{parent}.{path}",) for field, path in inner.items()}
+    return {field: row for field, row in rows.items() if field != "text" and report.mapping.get(field) in (None, *read)}
+
+
+def _find_all_fields(patient: _Patient, vector: VectorConfig | None, read: Sequence[str]) -> list[str]:
+    """Return the fields that are read, and those that hold the embedded text of points that have none in these."""
+    without, paths = list(patient.points), [*read]
+    for path in paths:
+        without = [point for point in without if not PayloadMap({"text": (path,)}).find_text(point)]
+        if path == paths[-1] and vector and 0 < len(without) < len(patient.points):
+            fields = rank_text_fields(_texts_by_path([point.payload for point in without]), len(without))
+            tried = [field.path for field in fields[:TRIED_FIELDS]]
+            chosen = choose_reading(patient.collection, without, [vector], tried)
+            paths += [chosen[2]] if chosen else []
+    return paths
 
 
 def _check_state(info: Description) -> Iterator[CheckResult]:
@@ -254,31 +283,27 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
     if not shares:
         return
     setting = _map_setting(report.proposed_map)
-    if report.encoded:
-        path, encoding = report.encoded
-        yield fail(
-            "text",
-            f"The texts in {path} are {encoding}: Chunkproof returns and compares what is stored and decodes nothing",
-            "Store the text itself in a field of the payload, such as text",
-        )
+    if report.unreadable:
+        remedy = "Store the text itself in a field of the payload that has the same name in all, such as text"
+        yield fail("text", report.unreadable, remedy)
     elif report.joined:
         yield fail(
             "text",
             f"The stored vectors are of {' and '.join(report.joined)} together, and a payload map reads one field",
-            "Store the joined text in a field of the payload, such as text; until then, a chunk is validated by the "
-            "longer field alone",
+            "Store the whole text that was embedded in a field of the payload, such as text; until then, a chunk is "
+            "validated by the longer field alone",
         )
     elif shares["text"] == 0.0:
         looks = f"; {better.path} looks like it ({better.chars} characters each)" if better else ""
         looks += ", if each piece of the list may stand on a line of its own" if better and "[]" in better.path else ""
         looks += ", which the stored vectors do not confirm" if better and not report.is_embedded else ""
         store = "Store each chunk's text in the payload: search returns it from there"
-        remedy = f"Set {setting}" if report.proposed_map else store
+        remedy = f"Set {setting}" if "text" in report.proposed_map else store
         blank = f"The sampled texts in {report.mapping['text']} are empty" if "text" in report.mapping else ""
         yield fail("text", (blank or "The sampled payloads have no text field that Chunkproof knows") + looks, remedy)
     elif better:
-        why = "the stored vectors are" if report.is_embedded else "has longer and more varied texts"
-        what = f"{why} of {better.path}" if report.is_embedded else f"{better.path} {why}"
+        longer = f"{better.path} has longer and more varied texts"
+        what = f"the stored vectors are of {better.path}" if report.is_embedded else longer
         yield note(
             "text",
             f"The text is read from {report.mapping['text']}, but {what} ({better.chars} characters each)",
@@ -286,20 +311,19 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
             shares["text"],
         )
     else:
-        level = Level.OK if shares["text"] == 1.0 else Level.NOTE
-        message = f"{shares['text']:.0%} of the sampled points have text"
-        if report.proposed_map:
-            *_, last = report.proposed_map["text"]
-            where = f"{message} in {report.mapping['text']}, others in {last}"
-            yield note("text", where, f"Set {setting}", shares["text"])
-        else:
-            yield CheckResult(level, "text", message, share=shares["text"])
+        others = report.proposed_map.get("text")
+        level = Level.OK if shares["text"] == 1.0 and not others else Level.NOTE
+        where = f" in {report.mapping['text']}, others in {others[-1]}" if others else ""
+        message = f"{shares['text']:.0%} of the sampled points have text{where}"
+        yield CheckResult(level, "text", message, f"Set {setting}" if others else None, shares["text"])
     for name, effect in (
         ("url", "results do not show their source"),
         ("content_hash", "a chunk can be validated only against an original"),
     ):
         if shares[name] < 1.0:
-            yield note(name, f"{shares[name]:.0%} of the sampled points have {name}; without it, {effect}")
+            path, message = report.proposed_map.get(name), f"{shares[name]:.0%} of the sampled points have {name}"
+            found = f"If {path} has it, set {setting}" if path else None
+            yield note(name, f"{message}; without it, {effect}", found)
 
 
 def _check_hashes(report: DoctorReport, *, is_per_source: bool) -> Iterator[CheckResult]:
@@ -484,9 +508,7 @@ def _check_indexes(report: DoctorReport, patient: _Patient) -> Iterator[CheckRes
 def check_vector_index(description: Description) -> Iterator[CheckResult]:
     """Compare the indexed vectors with the points: a search compares all others one by one."""
     points, indexed = description.points_count, description.indexed_vectors_count
-    if points < MIN_INDEXED_POINTS and not 0 < indexed < MOSTLY_INDEXED * points:
-        return
-    if indexed < MOSTLY_INDEXED * points:
+    if indexed < MOSTLY_INDEXED * points and (indexed or points >= MIN_INDEXED_POINTS):
         config = "optimizers_config=OptimizersConfigDiff(indexing_threshold=10000)"
         yield note(
             "vector index",
@@ -556,8 +578,7 @@ def _check_search(patient: _Patient) -> Iterator[CheckResult]:
     question = " ".join(patient.texts[0].split()[:10])[:200] if patient.texts else ""
     request = {"query_text": question or "test", "collection": patient.collection.name, "top_k": 1}
     try:
-        collection = patient.collection
-        one_request = collection.services.collection(patient.collection.name, collection.deadline)
+        one_request = patient.collection.services.collection(patient.collection.name, patient.collection.deadline)
         results = search(SearchQuery.parse(request), one_request).results
     except ChunkproofError as error:
         yield fail("search", f"A search for a stored text fails: {error}")
@@ -573,8 +594,10 @@ def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]
         yield f"CHUNKPROOF_COLLECTION={shlex.quote(report.collection or '')}"
     if settings.qdrant_url is not None:
         yield f"QDRANT_URL={settings.qdrant_url}"
-    if report.proposed_map and (report.is_embedded or not report.shares.get("text")):
-        yield _map_setting(report.proposed_map)
+    # A guess does not replace a text that can be read.
+    is_guess = not report.is_embedded and report.shares.get("text")
+    if rows := {name: row for name, row in report.proposed_map.items() if not (is_guess and name == "text")}:
+        yield _map_setting(rows)
     if report.info and len(report.info.vectors) > 1 and (name := report.proposed_vector or settings.vector_name):
         yield f"CHUNKPROOF_VECTOR_NAME={shlex.quote(name)}"
 
@@ -594,13 +617,16 @@ TRIED_ITEMS = 4
 _IDENTIFIER = re.compile(r"[\w\-./:+=#?&%@~,;!$*()']*", re.ASCII)
 
 
-def rank_text_fields(payloads: Sequence[Mapping[str, Any]]) -> list[TextField]:
-    """Return the fields that may hold the text, from the one with the longest, most varied texts."""
-    texts = _texts_by_path(payloads)
-    fields = [describe_texts(path, found) for path, found in texts.items()]
-    weights = {each.path: each.chars * each.variety * len(texts[each.path]) / len(payloads) for each in fields}
-    ranked = sorted(fields, key=lambda each: -weights[each.path])
-    return [each for each in ranked if each.chars and weights[each.path] >= PLAUSIBLE * weights[ranked[0].path]]
+def rank_text_fields(texts: Mapping[str, Sequence[str]], points: int) -> list[TextField]:
+    """Return the fields that may hold the text of so many points, likeliest first; hashes and the like do not count."""
+    fields = []
+    for path, found in texts.items():
+        words = [each for each in found if not _IDENTIFIER.fullmatch(each.strip()) and not name_encoding(each, path)]
+        if words and not all(map(parse_json, words)):
+            chars, variety = int(median(map(len, words))), (len(set(words)) - 1) / max(1, len(found) - 1)
+            fields.append(TextField(path, chars, chars * (variety if found[1:] else 1.0) * len(found) / points))
+    fields.sort(key=lambda each: -each.weight)
+    return [each for each in fields if each.weight >= PLAUSIBLE * fields[0].weight]
 
 
 def _texts_by_path(payloads: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -611,19 +637,14 @@ def _texts_by_path(payloads: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
     return texts
 
 
-def describe_texts(path: str, texts: Sequence[str]) -> TextField:
-    """Describe the texts at a path; values that are no sentences, such as hashes, do not count."""
-    words = [text for text in texts if not _IDENTIFIER.fullmatch(text.strip()) and not name_encoding(text, path)]
-    variety = (len(set(words)) - 1) / (len(texts) - 1) if len(texts) > 1 else 1.0
-    return TextField(path, int(median(map(len, words))) if words else 0, max(0.0, variety))
-
-
 def _read_texts(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yield every text of a payload with a path that the payload map can read; those of a list are joined."""
     nested = parse_json(value) if isinstance(value, str) else value
+    if isinstance(value, str) and value.strip():
+        yield path, value
     if isinstance(nested, Mapping) and depth < MAX_DEPTH:
         for name, inner in nested.items():
-            yield from _read_texts(inner, f"{path}.{name}" if path else name, depth + 1)
+            yield from _read_texts(inner, f"{path}.{name}" if path else name, depth + 1) if name else ()
     elif isinstance(nested, list) and depth < MAX_DEPTH:
         pieces: dict[str, list[str]] = {}
         for item in nested:
@@ -633,17 +654,19 @@ def _read_texts(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[st
         if len(nested) > 1 and "]" not in path:
             for index, item in enumerate(nested[:TRIED_ITEMS]):
                 yield from _read_texts(item, f"{path}[{index}]", depth + 1) if not isinstance(item, list) else ()
-    elif isinstance(value, str) and value.strip():
-        yield path, value
 
 
-def _find_encoded(payloads: Sequence[Mapping[str, Any]], current: str | None, chars: int) -> tuple[str, str] | None:
-    """Return the field whose texts are encoded, and how: the current one, else one with longer texts than others."""
-    for path, texts in _texts_by_path(payloads).items():
-        name, count = Counter(name_encoding(text, path) for text in texts).most_common(1)[0]
-        is_text = path == current if current else median(map(len, texts)) > chars
-        if name and 2 * count > len(payloads) and is_text:
-            return path, name
+def _find_unreadable(texts: Mapping[str, Sequence[str]], current: str | None, longest: int, points: int) -> str | None:
+    """Say why no map reads the texts: each has a name of its own, or the current or the longest ones are encoded."""
+    usual = [path for path, found in texts.items() if SCATTERED * len(found) >= points]
+    shorter = max((len(text) for path in usual for text in texts[path]), default=0)
+    few = [path for path, found in texts.items() if path not in usual and len(found[0]) > shorter]
+    if current not in usual and len(few) >= LEAST_PIECES and len(few) * SCATTERED > points:
+        return f"Each text has a name of its own ({', '.join(few[:MAX_NAMED])} …), which no payload map can list"
+    for path, found in texts.items():
+        name, count = Counter(name_encoding(text, path) for text in found).most_common(1)[0]
+        if name and 2 * count > points and (path == current if current else median(map(len, found)) > longest):
+            return f"The texts in {path} are {name}: Chunkproof returns and compares what is stored and decodes nothing"
     return None
 
 
@@ -660,19 +683,22 @@ def name_encoding(text: str, path: str) -> str | None:
         return "JSON strings in quotation marks"
     digits = word.partition(";base64,")[2] or word
     padded = (digits.rstrip("=") + "=" * (-len(digits.rstrip("=")) % 4)).translate(_URL_SAFE)
+    whole = word if word == text.strip() else ""
     decoders: dict[str, Callable[[], bytes]] = {
         "hexadecimal": lambda: bytes.fromhex(word),
+        "base32": lambda: b32decode(word),
         "base64": lambda: b64decode(padded, validate=True),
-        "percent-encoded": lambda: unquote_to_bytes(word) if word == text.strip() and "%" in word else b"",
+        "base85": lambda: b85decode(whole),
+        "Ascii85": lambda: a85decode(whole),
+        "percent-encoded": lambda: unquote_to_bytes(whole) if "%" in whole else b"",
     }
     for name, decode in decoders.items():
         with suppress(ValueError):
             content = decode()
             if _is_sentence(content):
                 return name
-            with suppress(zlib.error):
-                if _is_sentence(zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(content, MOST_DECODED)):  # gzip too
-                    return f"compressed and in {name}"
+            if content.startswith(_COMPRESSED):
+                return f"compressed and in {name}"
     return None
 
 

@@ -71,8 +71,10 @@ class DoctorReport:
     # Whether the stored vectors are of the proposed field.
     is_embedded: bool = False
     proposed_vector: str | None = None
-    # A field whose texts are encoded, and how; two fields whose texts were embedded together.
-    encoded: tuple[str, str] | None = None
+    # How each field is read, with the proposed map if there is one.
+    shown: Mapping[str, str] = field(default_factory=dict)
+    # Why no map can read the texts; fields whose texts were embedded together.
+    unreadable: str | None = None
     joined: tuple[str, ...] = ()
     content_hash: str | None = None
     store: str = "Qdrant"

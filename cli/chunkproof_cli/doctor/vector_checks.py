@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, groupby, permutations
+from operator import itemgetter
 from statistics import median
-from typing import Any
 
 from chunkproof.base.embedder_config import place_of
 from chunkproof.base.errors import ChunkproofError, EmbeddingSizeError
@@ -77,50 +77,46 @@ def check_vectors(
 
 def choose_reading(
     collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str]
-) -> tuple[VectorConfig, str] | None:
-    """Return the vector and the field whose texts, embedded again, it agrees with best; None when none does."""
-    best, chosen = SIMILAR, None
-    for vector, probed in _probe(collection, points, vectors):
-        for path in paths:
-            texts = [PayloadMap({"text": (path,)}).value("text", point.payload) for point in probed]
-            if (agreement := _agreement(collection, probed, texts)) > best + 1e-6:
-                best, chosen = agreement, (vector, path)
-    return chosen
+) -> tuple[float, VectorConfig, str] | None:
+    """Return how well which vector agrees with which field: the best, or the first of the fields that surely do."""
+    found = [*_compare(collection, points, vectors, [(path,) for path in paths])]
+    best = [max(of_vector, key=itemgetter(0)) for _, of_vector in groupby(found, key=lambda each: each[1].name)]
+    # Of all that surely agree, the first field.
+    order = {path: -number for number, path in enumerate(paths)}
+    chosen = max(best, default=None, key=lambda each: (min(each[0], AGREES), order[each[2][0]], each[0]))
+    return (chosen[0], chosen[1], chosen[2][0]) if chosen and chosen[0] > SIMILAR else None
 
 
 def find_joined(
-    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str]
+    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str], alone: float
 ) -> tuple[str, ...]:
-    """Return the fields whose texts, one after the other, were embedded: any two, or all; nothing if none were."""
-    for _, probed in _probe(collection, points, vectors):
-        for joined in (*permutations(paths[:JOINED_FIELDS], 2), tuple(sorted(paths))):
-            maps = [PayloadMap({"text": (path,)}) for path in joined]
-            texts = ["\n".join(str(each.value("text", point.payload)) for each in maps) for point in probed]
-            if _agreement(collection, probed, texts) >= AGREES:
-                return joined
-    return ()
+    """Return the fields whose texts, one after the other, agree far better than one alone; nothing if none do."""
+    if alone >= AGREES or len(paths) < 2:
+        return ()
+    few = paths[:JOINED_FIELDS]
+    joined = (*permutations(few, 2), *combinations(sorted(few), 3), tuple(sorted(paths)))
+    found = _compare(collection, points, vectors, joined)
+    agreement, _, best = max(found, default=(0.0, None, ()), key=itemgetter(0))
+    return best if agreement >= max(SIMILAR, (1 + alone) / 2) else ()
 
 
-def _probe(
-    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig]
-) -> Iterator[tuple[VectorConfig, list[Point]]]:
-    """Yield each vector that the embedder may have made, with a few of its points."""
+def _compare(
+    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], fields: Sequence[tuple[str, ...]]
+) -> Iterator[tuple[float, VectorConfig, tuple[str, ...]]]:
+    """Yield the median cosine of a few vectors with the texts of fields, for all that the embedder may have made."""
     embedder = collection.embedder
     ids = [point.id for point in points[:: max(1, len(points) // PROBED)]][:PROBED]
     for vector in vectors:
-        if embedder is not None and embedder.dimension in (None, vector.size):
-            with suppress(ChunkproofError):
-                yield vector, [point for point in collection.fetch(ids, with_vector=vector.name) if point.vector]
-
-
-def _agreement(collection: Collection, points: Sequence[Point], texts: Sequence[Any]) -> float:
-    """Return the median cosine of these points' vectors with those of the texts, 0 without any."""
-    pairs = [(point, text) for point, text in zip(points, texts, strict=True) if isinstance(text, str) and text.strip()]
-    with suppress(ChunkproofError):
-        fresh = collection.embed([text for _, text in pairs], InputType.DOCUMENT, collection.embedder)
-        cosines = [cosine(point.vector or (), made) for (point, _), made in zip(pairs, fresh, strict=True) if made]
-        return median(cosines) if cosines else 0.0
-    return 0.0
+        with suppress(ChunkproofError):
+            fits = embedder is not None and embedder.dimension in (None, vector.size)
+            probed = [each for each in collection.fetch(ids, with_vector=vector.name) if each.vector] if fits else []
+            for paths in fields if probed else ():
+                maps = [PayloadMap({"text": (path,)}) for path in paths]
+                read = [[each.embedded_text(p) for each in maps if each.find_text(p)] for p in probed]
+                pairs = [(p, "\n".join(texts)) for p, texts in zip(probed, read, strict=True) if texts]
+                fresh = collection.embed([text for _, text in pairs], InputType.DOCUMENT, embedder)
+                cosines = [cosine(p.vector or (), made) for (p, _), made in zip(pairs, fresh, strict=True) if made]
+                yield round(median(cosines), 5) if cosines else 0.0, vector, paths
 
 
 def _check_missing_vectors(
@@ -134,7 +130,7 @@ def _check_missing_vectors(
         condition = f'Filter(must_not=[HasVectorCondition(has_vector="{name}")])'
         is_searched = config is not None and name == config.name
         which = "" if is_searched else f" {name or '(unnamed)'}"
-        yield (fail if is_searched and missing >= description.points_count else note)(
+        yield (fail if is_searched and 2 * missing > description.points_count else note)(
             "points without vectors" if is_searched else "other vectors",
             f"{missing:,} of {description.points_count:,} points have no vector{which}, so no search "
             f"{'' if is_searched else 'of it '}finds them",
@@ -163,8 +159,8 @@ def _judge(cosines: Mapping[PointId, float], model: str, fix: str, prefix: str |
     if lowest >= SIMILAR:
         close = "close: probably the same model with other preprocessing or another input type"
         return note("vectors", f"{message}; {close}", share=belong)
-    other = "the stored vectors come from another model or another text"
-    return fail("vectors", f"{message}; {other}", f"{fix}; or embed the collection again")
+    other = "come from another model or another text" if any(cosines.values()) else "are all zeros"
+    return fail("vectors", f"{message}; the stored vectors {other}", f"{fix}; or embed the collection again")
 
 
 def _describe_likely_model(stored: Sequence[str], fitting: Sequence[KnownModel]) -> str:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -92,7 +91,7 @@ def find_text_leg(collection: "Collection") -> TextLeg:
     features = collection.ask(collection.store.features)
     payloads = collection.sample.payloads
     if payloads:
-        return choose_text_leg(description, features, _text_paths(payloads, collection.services.payloads))
+        return choose_text_leg(description, features, find_text_paths(payloads, collection.services.payloads))
     # It may be filled any moment, in any way.
     return choose_text_leg(description, features, [*map(_unquote, description.text_fields)] or ["text"])
 
@@ -148,7 +147,7 @@ def explain_missing_bm25(features: Features) -> str:
     )
 
 
-def _text_paths(payloads: Sequence[Mapping[str, Any]], payload_map: PayloadMap) -> list[str]:
+def find_text_paths(payloads: Sequence[Mapping[str, Any]], payload_map: PayloadMap) -> list[str]:
     """Return where the payloads keep their text, as far as the store can read it: no index reaches into a string."""
     paths = payload_map.paths_in("text", payloads)
     return [p for p in paths if not any(lies_in_json_string(p, payload) for payload in payloads)]
@@ -168,12 +167,12 @@ def collection_info(collection: "Collection") -> CollectionInfo:
     with collection.trace.stage("search", State.SEARCHED):
         description = collection.describe()
         payloads = collection.sample.payloads
-    # A collection with several vectors is not an error here: this is where their names are looked up.
-    config = description.vectors[0] if len(description.vectors) > 1 else None
-    with suppress(InvalidParameterError):
+    try:
         config = choose_vector(description.vectors, collection.settings.vector_name, collection.name)
-    if config is None:
-        raise InvalidParameterError(f"Collection {collection.name} has no dense vector")
+    except InvalidParameterError:
+        if not description.vectors:
+            raise
+        config = description.vectors[0]  # this is where the names of several are looked up
     return CollectionInfo(
         name=collection.name,
         vector_size=config.size,
@@ -190,16 +189,9 @@ def collection_info(collection: "Collection") -> CollectionInfo:
     )
 
 
-def find_mapping(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> dict[str, str]:
+def find_mapping(payloads: Sequence[Mapping[str, Any]], payload_map: PayloadMap) -> dict[str, str]:
     """Map each canonical field to the path that most of these payloads keep it under; leave out absent fields."""
-    paths = {field: payload_map.usual_path(field, payloads) for field in payload_map.fields}
-    return {field: path for field, path in paths.items() if path}
-
-
-def find_text_fields(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> list[str]:
-    """Return the payload field of the text, if an index can reach it: not if it is inside a JSON string."""
-    path = find_mapping(payloads, payload_map).get("text")
-    return [path] if path and not all(lies_in_json_string(path, payload) for payload in payloads) else []
+    return {field: path for field in payload_map.fields if (path := payload_map.usual_path(field, payloads))}
 
 
 def _fields(payloads: Sequence[dict[str, Any]], description: Description) -> list[PayloadField]:
