@@ -119,13 +119,6 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(self.summaries.items()))
 
-    def invoke(self, context: click.Context) -> object:
-        """Run the command. A closed pipe is raised without its errno, on which click would exit with code 1."""
-        try:
-            return super().invoke(context)
-        except BrokenPipeError:
-            raise BrokenPipeError from None
-
 
 @click.group(
     cls=LazyGroup,
@@ -173,6 +166,8 @@ def main() -> None:
     except BrokenPipeError:
         discard_stdout()
         sys.exit(PIPE_CLOSED)
+    except SystemExit as end:  # click's code for a closed pipe is 1, and it wraps the stream
+        sys.exit(PIPE_CLOSED if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else end.code)
     except OSError as error:
         discard_stdout()
         click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)

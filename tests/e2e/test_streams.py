@@ -39,7 +39,8 @@ def test_a_closed_pipe_is_not_a_failed_check(
     reading, writing = os.pipe()
     os.close(reading)
     collection = ["collection", "handbook", "--json", "--data", str(tmp_path / "data")]
-    command = [sys.executable, "-m", "chunkproof_cli", *collection]
     with os.fdopen(writing, "w") as gone:
-        run = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
-    assert (run.returncode, run.stderr) == (141, "")
+        for arguments in (collection, ["--help"], ["search", "--help"], ["--version"]):
+            command = [sys.executable, "-m", "chunkproof_cli", *arguments]
+            run = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+            assert (run.returncode, run.stderr) == (141, "")

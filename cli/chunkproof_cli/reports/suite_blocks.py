@@ -33,7 +33,7 @@ NAMED = 20
 # So many more cases with one cause are only named.
 COMMON = 5
 # Sections that an option asked for, or that need a look although everything passed.
-ASKED_FOR = ("Approximation", "Repeated texts")
+ASKED_FOR = ("Approximation", "Repeated texts", "Blame", "Compared with the baseline")
 _TONES = {
     Outcome.PASSED: Tone.GOOD,
     Outcome.WARNING: Tone.UNSURE,
@@ -70,8 +70,8 @@ def describe_suite(
 
 
 def _is_brief(report: SuiteReport) -> bool:
-    """Whether a terminal shows a few lines: everything passed, and nothing is compared."""
-    return report.verdict.outcome is Outcome.PASSED and report.comparison is None
+    """Whether a terminal shows only what was asked for: everything passed."""
+    return report.verdict.outcome is Outcome.PASSED and report.result.passed == report.result.total_tests
 
 
 def _shorten_if_passed(section: blocks.Section, report: SuiteReport) -> blocks.Section:
