@@ -268,6 +268,11 @@ def test_a_newly_failing_case_fails_the_gate_and_a_known_one_does_not(
     assert last == (
         "Gate passed: no case newly fails (9 compared); the baseline itself failed 1 of 9 cases, 1 of them still fail"
     )
+    assert "Success criteria" in equal.out
+    assert handbook("suite", "run", write(*good), "-o", tmp_path / "good.json").code == 0
+    passing = handbook("suite", "run", write(*good), "--baseline", tmp_path / "good.json")
+    assert "Compared with the baseline" in passing.out
+    assert not [title for title in ("Success criteria", "Latency in", "Metrics") if title in passing.out]
     expected = json.loads(before.read_text("utf-8"))
     for case in expected["result"]["test_results"][:2]:  # what this run fails with passed then
         case |= {"status": "passed", "expected_doc_ids": ["languages-99"]}
