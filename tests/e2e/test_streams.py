@@ -44,3 +44,15 @@ def test_a_closed_pipe_is_not_a_failed_check(
             command = [sys.executable, "-m", "chunkproof_cli", *arguments]
             run = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
             assert (run.returncode, run.stderr) == (141, "")
+
+
+def test_an_interrupted_import_is_an_interrupt_and_not_a_missing_model(
+    monkeypatch: pytest.MonkeyPatch, loaded_handbook: Path, tmp_path: Path
+) -> None:
+    copy_folder(loaded_handbook, tmp_path / "data")
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    command = [sys.executable, "-m", "chunkproof_cli", "why", "backup", "--expect", "vectordb-operations-01"]
+    command += ["--collection", "handbook", "--data", str(tmp_path / "data")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr.strip()) == (130, "Interrupted")

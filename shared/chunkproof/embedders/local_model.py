@@ -95,6 +95,7 @@ def import_onnxruntime() -> Any:
     """Import onnxruntime with its telemetry off, which would write to the home folder and call Microsoft."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read once, by the import
     try:
+        import numpy  # noqa: F401 - onnxruntime reports its own import of it as missing when Ctrl-C ends it
         import onnxruntime
     except ImportError:
         raise NotConfiguredError(NOT_INSTALLED) from None
