@@ -352,6 +352,27 @@ def test_an_unreadable_chunk_is_named_as_one_whatever_its_vector(services: Servi
     assert Cause.UNREADABLE in ask(services).verdict.causes
 
 
+def test_a_passage_in_a_field_that_is_not_read_is_unreadable_and_not_missing(
+    services: Services, collection: str
+) -> None:
+    payload = {**point(1, PUMPS).payload, "text": None, "corps": {"fr": PUMPS}}
+    put(services.store, collection, Point(1, payload, vector=vector(PUMPS)))  # type: ignore[arg-type]
+    services.forget(collection)
+    found = ask(services, expected="Its valve opens when the pressure")
+    assert found.verdict.causes == (Cause.UNREADABLE,), found.verdict.line
+
+
+def test_a_search_by_words_finds_a_renamed_field(coded: Services) -> None:
+    code = {"chunk_id": "c1", "text": CODES["c1"], "language": "en"}
+    name = str(coded.settings.collection)
+    assert isinstance(coded.store, WritableStore)
+    text_vector = next(iter(coded.store.describe(name, Deadline(60_000)).sparse_vectors), None)
+    coded.store.upsert(name, [Point(1, code, vector=vector("lamp"))], "", Deadline(60_000), text_vector=text_vector)
+    coded.forget(name)
+    renamed = ask(coded, query_text="E4711", top_k=1, mode="text", filters={"lang": "en"})
+    assert renamed.verdict.causes == (Cause.FIELD_RENAMED,), renamed.verdict.line
+
+
 def test_a_page_of_a_ranking_is_refused_and_the_first_one_is_the_search(services: Services) -> None:
     assert ask(services, cursor="start").verdict.found
     with pytest.raises(InvalidParameterError, match="raise top_k"):

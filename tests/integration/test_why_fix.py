@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from hashlib import md5, sha256
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
 from chunkproof.proof.backend import LocalBackend
+from chunkproof.stores.hybrid import make_bm25_vector
 from chunkproof.stores.server import ServerStore
-from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof.stores.store_port import TEXT_VECTOR, Point, WritableStore
 from chunkproof.why.causes import Cause, WhyAnswer
 from chunkproof.why.explainer import Explainer
 from chunkproof.why.probe import Question
@@ -64,29 +66,37 @@ def test_the_operations_bring_the_chunk_back(
     assert ask().report.verdict.found
 
 
-def node(number: int, text: str) -> Point:
-    """A point as LlamaIndex's writer stores it: the node is a JSON string."""
-    content = {"id_": f"n{number}", "metadata": {}, "relationships": {"1": {"node_id": "doc"}}, "text": text}
-    fields = {"_node_content": json.dumps(content), "_node_type": "TextNode", "doc_id": "doc", "chunk_id": f"c{number}"}
-    return Point(number, fields, vector=vector(text))
+def write_nodes(store: WritableStore, collection: str, texts: dict[int, str]) -> None:
+    """Write points as LlamaIndex's writer does: nodes are JSON strings, and metadata is embedded before the text."""
+    structs = []
+    for number, text in texts.items():
+        metadata = {"file_name": f"manual-{number}.pdf", "edition": "second"}
+        content = {"id_": f"n{number}", "metadata": metadata, "relationships": {"1": {"node_id": "doc"}}, "text": text}
+        payload = {"_node_content": json.dumps(content), "doc_id": "doc", "chunk_id": f"c{number}", **metadata}
+        embedded = f"file_name: {metadata['file_name']}\nedition: second\n\n{text}"
+        vectors = {"": list(vector(embedded)), TEXT_VECTOR: make_bm25_vector(embedded)}
+        structs.append({"id": number, "vector": vectors, "payload": payload})
+    store.write_points(collection, structs, Deadline(60_000))
 
 
+@pytest.mark.parametrize("mode", ["dense", "text", "hybrid"])
+@pytest.mark.parametrize("has_vectors", [False, True])
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_a_node_stays_the_json_string_that_its_framework_reads_or_is_not_written(
-    server_store: WritableStore, collection: str, tmp_path: Path, is_deleted: bool
+def test_a_node_becomes_what_its_framework_wrote_with_all_vectors_or_is_not_written(
+    server_store: WritableStore, collection: str, tmp_path: Path, is_deleted: bool, has_vectors: bool, mode: str
 ) -> None:
     server_store.create(collection, Words.dimension, Deadline(60_000), text_search=True)
-    server_store.upsert(
-        collection, [node(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)], "", Deadline(60_000)
-    )
+    write_nodes(server_store, collection, dict(enumerate((PUMPS, *OTHERS), start=1)))
+    read = partial(sdk(server_store).retrieve, collection, [1], with_payload=True, with_vectors=True)
+    before = read()
     services = make_services(server_store, collection, Words())
     file = tmp_path / "before.snapshot"
-    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=has_vectors).write()
     if is_deleted:
         delete(server_store, collection)
     else:
-        server_store.upsert(collection, [node(1, NEW)], "", Deadline(60_000))
-    question = Question({"query_text": QUESTION, "top_k": 2}, "c1", Snapshot(file))
+        write_nodes(server_store, collection, {1: NEW})
+    question = Question({"query_text": QUESTION, "top_k": 2, "mode": mode}, "c1", Snapshot(file))
     services.forget(collection)
     fix = Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).fix
     assert fix is not None
@@ -97,10 +107,28 @@ def test_a_node_stays_the_json_string_that_its_framework_reads_or_is_not_written
     assert isinstance(server_store, ServerStore)
     url = f"{server_store.url}/collections/{collection}/points/batch?wait=true"
     assert httpx.post(url, json={"operations": fix.operations}).status_code == 200
-    [stored] = sdk(server_store).retrieve(collection, [1], with_payload=True, with_vectors=True)
-    assert stored.payload == node(1, PUMPS).payload  # spelled as before, relationships and all
-    assert isinstance(stored.vector, dict)
-    assert len(stored.vector) == 2  # the one for searches by words too
+    assert read() == before  # spelled as before, relationships and all
+
+
+def test_a_sparse_vector_that_is_made_otherwise_is_not_overwritten(
+    server_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    def write(number: int, text: str) -> None:
+        vectors = {"": list(vector(text)), TEXT_VECTOR: {"indices": [number, 99], "values": [0.5, 0.25]}}
+        payload = {"chunk_id": f"c{number}", "text": text}
+        server_store.write_points(collection, [{"id": number, "vector": vectors, "payload": payload}], Deadline(60_000))
+
+    server_store.create(collection, Words.dimension, Deadline(60_000), text_search=True)
+    for number, text in enumerate((PUMPS, *OTHERS), start=1):
+        write(number, text)
+    services = make_services(server_store, collection, Words())
+    file = tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    write(1, NEW)
+    question = Question({"query_text": QUESTION, "top_k": 2}, "c1", Snapshot(file))
+    fix = Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).fix
+    assert fix is not None
+    assert f"the vectors {TEXT_VECTOR} of its text cannot be made here as those of other chunks" in (fix.refused or "")
 
 
 @pytest.mark.parametrize(

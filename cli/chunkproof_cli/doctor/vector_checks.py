@@ -15,7 +15,7 @@ from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import HasVector, Not
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.embedders.known_models import KNOWN_MODELS, KnownModel, find_model
-from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, cosine
+from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, VectorOrigins, cosine
 from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
 from chunkproof_cli.doctor.doctor_report import CheckResult, fail, note, ok
 
@@ -52,9 +52,8 @@ def check_vectors(
     fitting.sort(key=lambda model: model.sizes[0] != config.size)
     yield ok("likely model", _describe_likely_model(stored, fitting))
     fix = _propose_settings(stored, fitting, config.size, collection)
-    made = embedder.dimension
-    if made is not None and made != config.size:
-        sizes = f"{embedder.model} makes {made} values, the collection stores {config.size}"
+    if embedder.dimension not in (None, config.size):
+        sizes = f"{embedder.model} makes {embedder.dimension} values, the collection stores {config.size}"
         yield fail("vectors", f"{sizes}: no search by text works", fix)
         return
     judge = VectorJudge(embedder, services.payloads, EmbeddedTexts(collection))
@@ -70,7 +69,8 @@ def check_vectors(
     elif cosines:
         usual = median(cosines.values())
         prefix = None if usual >= AGREES else _find_prefix([point for point, _ in pairs][:PREFIX_CHUNKS], judge)
-        yield _judge(cosines, embedder.model, fix, prefix)
+        origins = VectorOrigins([(point.vector or (), fresh) for point, fresh in pairs])
+        yield _judge(cosines, embedder.model, fix, prefix, origins)
     else:
         yield note("vectors", "Not compared: no sampled chunk has a vector, and a text that fits the model")
 
@@ -130,7 +130,7 @@ def _check_missing_vectors(
         condition = f'Filter(must_not=[HasVectorCondition(has_vector="{name}")])'
         is_searched = config is not None and name == config.name
         which = "" if is_searched else f" {name or '(unnamed)'}"
-        yield (fail if is_searched and 2 * missing > description.points_count else note)(
+        yield (fail if is_searched and missing * 2 >= description.points_count else note)(
             "points without vectors" if is_searched else "other vectors",
             f"{missing:,} of {description.points_count:,} points have no vector{which}, so no search "
             f"{'' if is_searched else 'of it '}finds them",
@@ -140,7 +140,9 @@ def _check_missing_vectors(
         )
 
 
-def _judge(cosines: Mapping[PointId, float], model: str, fix: str, prefix: str | None) -> CheckResult:
+def _judge(
+    cosines: Mapping[PointId, float], model: str, fix: str, prefix: str | None, origins: VectorOrigins
+) -> CheckResult:
     lowest = min(cosines.values())
     belong = sum(cosine >= AGREES for cosine in cosines.values()) / len(cosines)
     message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines.values()):.3f}"
@@ -159,7 +161,11 @@ def _judge(cosines: Mapping[PointId, float], model: str, fix: str, prefix: str |
     if lowest >= SIMILAR:
         close = "close: probably the same model with other preprocessing or another input type"
         return note("vectors", f"{message}; {close}", share=belong)
-    other = "come from another model or another text" if any(cosines.values()) else "are all zeros"
+    if origins.is_of_this_model:
+        other = "this model made the stored vectors, of other texts: of parts of these, or with a title or prefix"
+        return fail("vectors", f"{message}; {other}", "Embed the stored texts again, or store what was embedded")
+    other = f"come from another model{'' if origins.other_model else ' or another text'}"
+    other = other if any(cosines.values()) else "are all zeros"
     return fail("vectors", f"{message}; the stored vectors {other}", f"{fix}; or embed the collection again")
 
 

@@ -40,7 +40,7 @@ from chunkproof.collection.services import Services
 from chunkproof.contract.model import display_name
 from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
 from chunkproof.embedders.known_models import can_compare, is_same_family
-from chunkproof.proof.vector_judge import AGREES, LEAST_WORDS, SAME, Origin, VectorOrigins, cosine, is_no_coincidence
+from chunkproof.proof.vector_judge import AGREES, LEAST_WORDS, SAME, Origin, VectorOrigins, cosine
 from chunkproof.stores.hybrid import make_bm25_vector
 from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
 
@@ -49,8 +49,6 @@ FINDINGS_FILE = "findings.jsonl"
 # Lower than `SAME`: a text cut inside a token is embedded a little differently from one cut between two tokens.
 SAME_WHEN_CUT = 0.995
 MAX_REFERENCES = 128
-# A vector of a text with a title may be a little nearer to a chunk that is about the title.
-NEARER = 0.2
 MIN_REFERENCES = 8
 # The lengths that pipelines cut texts to, in characters.
 CUTS = (8192, 8000, 4096, 4000, 2048, 2000, 1024, 1000, 512, 500, 256)
@@ -71,10 +69,6 @@ class _CheckedVector:
     point: Point
     text: str
     fresh: Vector | None
-
-    @property
-    def chunk_id(self) -> str:
-        return self.expected.chunk_id
 
     @property
     def cosine(self) -> float | None:
@@ -316,8 +310,14 @@ class _Check:
 
     def _check_other_chunks(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
         for other in self._references:
-            if other.chunk_id != subject.chunk_id and cosine(stored, other.fresh or ()) >= self.same_from:
-                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {display_name(other.chunk_id)}"
+            if (
+                other.expected.chunk_id != subject.expected.chunk_id
+                and cosine(stored, other.fresh or ()) >= self.same_from
+            ):
+                return (
+                    Kind.STALE_VECTOR,
+                    f"It is the vector of another chunk's text: {display_name(other.expected.chunk_id)}",
+                )
         return None
 
     def _check_origin(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
@@ -328,13 +328,14 @@ class _Check:
             return Kind.WRONG_MODEL, f"It is another model's than {self._embedder.model}: {evidence}"
         if origin is Origin.UNKNOWN:
             return None
-        if own > (nearest := self._origins.nearest(stored, fresh)) - NEARER and is_no_coincidence(own, len(stored)):
+        if not self._origins.is_of_another_text(stored, fresh):
             return Kind.UNEXPLAINED_VECTOR, (
                 f"It is this model's vector of a text like the stored one (cosine {own:.3f}): the text was changed "
-                "since, or embedded with a title or prefix"
+                "since, or embedded in part or with a title or prefix"
             )
         return Kind.STALE_VECTOR, (
-            f"It is this model's vector of some other text (cosine {nearest:.3f} with a chunk of the sample)"
+            f"It is this model's vector of some other text (cosine {self._origins.nearest(stored, fresh):.3f} with a "
+            "chunk of the sample)"
         )
 
     def _cut_to_fit(self, text: str) -> str:
@@ -349,7 +350,7 @@ class _Check:
 
     def _finding(self, subject: _CheckedVector, kind: Kind, details: str, similarity: float | None) -> Finding:
         return Finding(
-            chunk_id=subject.chunk_id,
+            chunk_id=subject.expected.chunk_id,
             kind=kind,
             details=details,
             point_ids=(subject.point.id,),

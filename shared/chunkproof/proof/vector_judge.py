@@ -4,6 +4,7 @@ Every check of vectors uses these thresholds: `why`, suites, audits, diffs, cana
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -41,9 +42,13 @@ LEAST_GAP, SPREADS = 0.02, 6.0
 # cosine shows nothing: texts of one model on different subjects are as far apart as vectors of two models.)
 COINCIDENCE = 6.0
 # Vectors of another model resemble each other as their texts do. With fewer of them nothing is shown; four standard
-# errors of a correlation (Fisher) are there once in thirty thousand by chance. Beside vectors that are shown to be
-# another model's, two are enough for one that is near to another of them: of random vectors, one in ten thousand is.
-LEAST_OTHERS, CORRELATED, FAR_FROM_OTHERS, NEAR_ANOTHER, NEAR = 8, 4.0, 5.0, 2.0, 4.0
+# errors of a correlation (Fisher) are there once in thirty thousand by chance.
+LEAST_OTHERS, CORRELATED = 8, 4.0
+# A vector of a text with a title may be a little nearer to a chunk that is about the title.
+NEARER = 0.2
+# Vectors of one model lie in the directions of its others more than chance puts them there, even where none is near: of
+# two thousand random ones, the farthest is 4.5 standard deviations off. Too many directions would hold any vector.
+IN_DIRECTIONS, MOST_DIRECTIONS = 5.0, 0.25
 # Parts of a text that its vector may be made from: the shortest in characters, and the step from one to the next.
 SHORTEST_PART, NEXT_PART = 40, 1.2
 
@@ -77,13 +82,24 @@ def is_stale(similarity: float, usual: Sequence[float]) -> bool:
     return middle < ANOTHER_MODEL or similarity < middle - max(LEAST_GAP, SPREADS * spread)
 
 
-def _is_correlated(left: Sequence[float], right: Sequence[float], errors: float) -> float | None:
-    """Return the correlation of two series, if it is so many standard errors above chance."""
-    try:
-        agreement = correlation(left, right)
-    except StatisticsError:  # one side does not vary
-        return None
-    return agreement if atanh(min(agreement, 0.999999)) * sqrt(max(0, len(left) - 3)) >= errors else None
+def _find_directions(vectors: Sequence[Vector]) -> list[Vector]:
+    """Return directions at right angles to each other that hold these vectors."""
+    directions: list[Vector] = []
+    for vector in vectors[: int(MOST_DIRECTIONS * len(vectors[0]))] if vectors else ():
+        rest = vector
+        for axis in directions:
+            share = _dot(rest, axis)
+            rest = tuple(value - share * along for value, along in zip(rest, axis, strict=True))
+        if _dot(rest, rest) > 1.0 - SAME:
+            directions.append(_unit(rest))
+    return directions
+
+
+def _measure_share(vector: Vector, directions: Sequence[Vector]) -> float:
+    """Return by how many standard deviations more of a vector lies in these directions than of a random one."""
+    size, count = len(vector), len(directions)
+    share = fsum(_dot(vector, axis) ** 2 for axis in directions) - count / size
+    return share * size / sqrt(2 * count * (size - count) / (size + 2)) if count else 0.0
 
 
 class Origin(StrEnum):
@@ -110,41 +126,66 @@ class VectorOrigins:
         stored, fresh = _unit(stored), _unit(fresh)
         return max((_dot(stored, made) for _, made in self._sample if made != fresh), default=0.0)
 
+    def is_of_another_text(self, stored: Vector, fresh: Vector) -> bool:
+        """Whether this model made a vector of a text unlike its own, where others are of their own."""
+        own = cosine(stored, fresh)
+        is_like = is_no_coincidence(own, len(stored)) and own > self.nearest(stored, fresh) - NEARER
+        return not is_like and is_stale(own, [_dot(*pair) for pair in self._sample])
+
     @cached_property
     def _others(self) -> list[tuple[Vector, Vector]]:
         """The vectors of the sample that this model does not make."""
         return [pair for pair in self._sample if not self._is_near_this_model(*pair)]
 
+    @property
+    def is_of_this_model(self) -> bool:
+        """Whether this model made most vectors of the sample, be it of other texts."""
+        return len(self._others) * 2 < len(self._sample)
+
+    @cached_property
+    def _directions(self) -> list[Vector]:
+        return _find_directions([made for _, made in self._sample])
+
+    @cached_property
+    def _other_directions(self) -> list[Vector]:
+        return _find_directions([other for other, _ in self._others])
+
     @cached_property
     def other_model(self) -> tuple[float, int] | None:
         """The correlation that shows another model behind vectors of the sample, and how many these are."""
-        if len(self._others) < LEAST_OTHERS:
+        count = len(self._others)
+        if count < LEAST_OTHERS:
+            return None
+        # This model's vectors of other texts may all be just too far off to be seen one by one.
+        if fsum(_measure_share(stored, self._directions) for stored, _ in self._others) >= CORRELATED * sqrt(count):
             return None
         stored, fresh = ([_dot(a, b) for a, b in combinations(side, 2)] for side in zip(*self._others, strict=True))
-        shown = _is_correlated(stored, fresh, CORRELATED)
-        return (shown, len(self._others)) if shown is not None else None
+        with suppress(StatisticsError):  # one side does not vary
+            agreement = correlation(stored, fresh)
+            if atanh(min(agreement, 0.999999)) * sqrt(len(stored) - 3) >= CORRELATED:
+                return agreement, count
+        return None
 
     def find(self, stored: Vector, fresh: Vector) -> tuple[Origin, str]:
         """Return which model made a vector, and what shows it; `fresh` is what this model makes of its text."""
         stored, fresh = _unit(stored), _unit(fresh)
         if self._is_near_this_model(stored, fresh):
             return Origin.THIS_MODEL, f"cosine {max(_dot(stored, fresh), self.nearest(stored, fresh)):.3f}"
-        others = [pair for pair in self._others if pair[1] != fresh]
-        if len(others) < LEAST_OTHERS or self.other_model is None:
-            return Origin.UNKNOWN, "no check shows why"
-        near = [_dot(stored, other) for other, _ in others]
-        by_text = [_dot(fresh, made) for _, made in others]
-        errors = NEAR_ANOTHER if max(near) * sqrt(len(stored)) >= NEAR else FAR_FROM_OTHERS
-        if _is_correlated(near, by_text, errors) is None:
-            return Origin.UNKNOWN, "no check shows why"
-        agreement, count = self.other_model
-        return Origin.ANOTHER_MODEL, (
-            f"it belongs to the vectors that resemble each other as their texts do (correlation {agreement:.2f} over "
-            f"{count}), but not what this model makes of them"
-        )
+        rest = [other for other, _ in self._others if other != stored]
+        # A vector of the sample must not be judged by itself.
+        own = self._other_directions if len(rest) == len(self._others) else _find_directions(rest)
+        if self.other_model is not None and _measure_share(stored, own) >= IN_DIRECTIONS:
+            agreement, count = self.other_model
+            return Origin.ANOTHER_MODEL, (
+                f"it belongs to the vectors that resemble each other as their texts do (correlation {agreement:.2f} "
+                f"over {count}), but not what this model makes of them"
+            )
+        return Origin.UNKNOWN, "no check shows why"
 
     def _is_near_this_model(self, stored: Vector, fresh: Vector) -> bool:
-        return is_no_coincidence(max(_dot(stored, fresh), self.nearest(stored, fresh)), len(stored))
+        if is_no_coincidence(max(_dot(stored, fresh), self.nearest(stored, fresh)), len(stored)):
+            return True
+        return _measure_share(stored, self._directions) >= IN_DIRECTIONS
 
 
 class EmbeddedTexts:
@@ -217,13 +258,13 @@ class VectorJudge:
 
     def embed_again(self, points: Sequence[Point], prefix: str = "") -> list[tuple[Point, Vector]]:
         """Return the points that have a text that the model takes, each with the vector of its text."""
-        texts = [self._text_of(point) for point in points]
+        texts = [self.text_of(point) for point in points]
         fresh = self.texts.embed([text and prefix + text for text in texts], self.embedder)
         return [(point, vector) for point, vector in zip(points, fresh, strict=True) if vector]
 
     def judge(self, point: Point) -> Fit:
         """Judge the vector of a point; it is another model's only where that is shown."""
-        [fresh] = self.texts.embed([self._text_of(point)], self.embedder)
+        [fresh] = self.texts.embed([self.text_of(point)], self.embedder)
         if fresh is None or not point.vector or not any(point.vector):
             return Fit(None, self.usual, fresh is not None and not any(point.vector or ()))
         similarity = cosine(point.vector, fresh)
@@ -237,7 +278,7 @@ class VectorJudge:
 
     def measure_part(self, point: Point) -> int | None:
         """Return how many characters of its text a vector was made from; None where that is all, or is not shown."""
-        text, vector = self._text_of(point), point.vector
+        text, vector = self.text_of(point), point.vector
         if self.embedder is None or not vector:
             return None
 
@@ -250,10 +291,7 @@ class VectorJudge:
         lengths = [len(text)]
         while (shorter := int(lengths[-1] / NEXT_PART)) >= SHORTEST_PART:
             lengths.append(shorter)
-        fitting = [length for length in lengths if not self.embedder.excess(text[:length])]
-        if not fitting:
-            return None
-        _, near = compare(fitting)
+        _, near = compare(lengths)
         # Two steps further: a part that is a little too short may be nearer by chance than the next one.
         upper = min(len(text), int(near * NEXT_PART**2) + 1)
         step = max(1, near // 50)
@@ -263,7 +301,8 @@ class VectorJudge:
         is_part = length < len(text) / NEXT_PART or (length < len(text) and self.embedder.excess(text))
         return length if similarity >= AGREES and is_part else None
 
-    def _text_of(self, point: Point) -> str:
+    def text_of(self, point: Point) -> str:
+        """Return the text that was embedded; empty when there is none that can be read."""
         try:
             return self.payloads.embedded_text(point)
         except CorruptChunkError:

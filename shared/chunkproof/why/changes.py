@@ -77,7 +77,9 @@ def list_changes(replay: Replay) -> Iterator[Change]:
         yield Change("with a text that can be read", Cause.UNREADABLE, {"readable": True})
     yield from _mend_fields(replay)
     for number, condition in enumerate(replay.query.filters):
-        if len(present.filters) > MOST_FILTERS and not replay.excludes(condition):
+        if len(present.filters) > MOST_FILTERS and all(
+            replay.passes(chunk, (condition,)) for chunk in replay.target.chunks
+        ):
             continue  # a chunk that passes it is not lost by it
         label = f"without the filter on {name_condition(condition)}"
         yield Change(label, Cause.FILTERED_OUT, {"filters": {number: None}}, filter=number)
@@ -160,6 +162,7 @@ def _embed_anew(replay: Replay) -> Iterator[Change]:
         cause = Cause.OTHER_MODEL if is_other else Cause.STALE_VECTOR
     cosines = [fit.cosine for fit in judged if fit.cosine is not None]
     evidence = f"cosine {min(cosines):.2f} with its text, others {judged[0].usual:.2f}" if cosines else None
+    evidence = evidence or ("there is none, or one of zeros" if stale else None)
     if cause is Cause.OTHER_MODEL:
         evidence = f"{evidence}; {stale[0].evidence}"
     # In a collection of another model, the text alone embedded by this one proves nothing.
@@ -201,7 +204,7 @@ def _filter_by_either(number: int, condition: AnyOf | Between, other: str, repla
     """Filter by both names, as other chunks may have either; without an index on the new one, let the chunk pass."""
     either = Either((condition, replace(condition, field=other)))
     try:
-        replay.rankings.ranking((either,))
+        replay.collection.count(replay.rankings.map((either,)))
     except IndexRequiredError:
         return {"mended": frozenset((number,))}
     return {"filters": {number: either}}

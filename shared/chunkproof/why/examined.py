@@ -39,11 +39,6 @@ class ExaminedCollection(LongRun):
         description = self.describe()
         return description.indexed_vectors_count > 0 or description.quantization is not None
 
-    @cached_property
-    def points_count(self) -> int:
-        """How many points the collection has."""
-        return self.count()
-
     def map(self, conditions: Where) -> Where:
         """Return a caller's conditions as the store takes them."""
         return map_filters(conditions, self) if conditions else ()
@@ -58,10 +53,6 @@ class ExaminedCollection(LongRun):
         """Return the points nearest to a vector, best first: exactly, or as the index finds them."""
         leg = DenseLeg(self.vector, vector, exact=exact)
         return self.search([StoreQuery(self.name, limit, leg, where=where, with_vector=with_vector)])[0]
-
-    def neighbours(self, vector: Vector, limit: int) -> list[Point]:
-        """Return the points nearest to a vector, with their vectors."""
-        return self.nearest(vector, limit, with_vector=self.vector.name)
 
     def fetch_all(self, ids: Sequence[PointId]) -> list[Point]:
         """Return the points with these ids that exist, with their vectors, in the order of the ids."""
@@ -101,7 +92,7 @@ class ExaminedCollection(LongRun):
         begin, parts = first[0].id, range(1, SAMPLED_PARTS)
         starts: Sequence[PointId] = [str(UUID(int=(n << 128) // SAMPLED_PARTS)) for n in parts]
         if isinstance(begin, int):
-            starts = [begin + n * self.points_count // SAMPLED_PARTS for n in parts]
+            starts = [begin + n * self.describe().points_count // SAMPLED_PARTS for n in parts]
         pages = (self.page(share, start=start, with_vector=self.vector.name).points for start in starts)
         spread = [*first[:share], *chain.from_iterable(pages), *first[share:]]
         return tuple({point.id: point for point in spread}.values())[:SAMPLE]

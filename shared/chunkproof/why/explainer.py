@@ -16,7 +16,7 @@ from chunkproof.why.changes import MORE_RESULTS, Change, change_mode, list_chang
 from chunkproof.why.examined import ExaminedCollection
 from chunkproof.why.probe import AS_IT_IS, PLAIN, Question, StackProbe, describe_found, find_changed, lose
 from chunkproof.why.remedy import Commands, Remedy
-from chunkproof.why.replay import NEGATIVE, Placement, Replay, name_condition
+from chunkproof.why.replay import NEGATIVE, NO_WORDS, Placement, Replay, name_condition
 from chunkproof.why.target import Expectation, find_target
 
 LARGEST_SET = 3
@@ -125,7 +125,7 @@ class _Run:
                 together = " and ".join(verdict.changes)
                 rows.append(_make_row(Change(together, None, {}), remedy.placement))
         self._add_hints()
-        report = self._build(rows, verdict, tried=len(self._replay.placements))
+        report = self._build(rows, verdict, tried=self._replay.evaluate.cache_info().currsize)
         return WhyAnswer(report, remedy.fix if remedy else None)
 
     @property
@@ -252,8 +252,10 @@ class _Run:
             return lose(Cause.BEYOND_TOP_K, describe_cause(Cause.BEYOND_TOP_K, now.chunk.name, collection, NEGATIVE))
         tried = f"{len(self._changes) + 1} changes and their combinations were tried"
         if self._is_late:
-            tried = f"{len(self._replay.placements)} changes and combinations were tried before the time was over"
+            tried = f"{self._replay.evaluate.cache_info().currsize} changes and combinations were tried in time"
         reason = f": {now.reason}" if now.reason else ""
+        if self._replay.is_by_words and not any(self._replay.shared_words(each.text) for each in self._target.chunks):
+            reason = f": {NO_WORDS}"
         why = f"unexplained{reason}; {tried}, and none brings it into top_k {self._query.top_k}"
         return lose(Cause.UNEXPLAINED, why)
 

@@ -8,17 +8,15 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from chunkproof.base.errors import InvalidParameterError
-from chunkproof.base.request import Stopwatch
 from chunkproof.collection.payload_map import flatten, lies_in_json_string, parse_json
 from chunkproof.contract.conditions import AnyOf, Between, format_filters
-from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
+from chunkproof.stores.store_port import Point, PointId, WritableStore
 from chunkproof.why.causes import Cause, Fix
 from chunkproof.why.changes import Change
 from chunkproof.why.examined import Where
@@ -111,30 +109,23 @@ class Remedy:
             now, then = (self.replay.collection.count(self.replay.rankings.map(each)) for each in (filters, kept))
             return f"{then - now:,} more chunks are searched ({then:,} instead of {now:,})"
         if change.undoes is Cause.MISSED_BY_INDEX:
-            by_index, exactly = (self._time_search(exact=exact) for exact in (False, True))
-            return f"a better index takes more memory; an exact search took {exactly:.1f} ms instead of {by_index:.1f}"
+            return "a better index takes more memory; an exact search takes more time"
         if change.undoes is Cause.BELOW_THRESHOLD:
-            ranked = [] if self.replay.is_by_words else self.replay.rankings.ranking(filters).points
-            more = sum(score <= point.score < self.replay.query.similarity_threshold for point in ranked)
+            ranked = [] if self.replay.is_by_words else self.replay.rankings.ranking(filters).named
+            more = sum(score <= point.score < self.replay.query.similarity_threshold for point, _ in ranked)
             return f"up to {more:,} more results pass at {_round_down(score):g}"
         if change.undoes is Cause.BEYOND_TOP_K:
             return f"{(self.placement.rank or 0) - self.replay.query.top_k:,} more results in each response"
         if change.undoes is Cause.DUPLICATES:
             return f"{len(self._find_duplicates(filters, frozenset())):,} near-duplicates to delete"
         if change.is_for_all:
-            return f"{self.replay.collection.points_count:,} texts to embed, or another model for queries"
+            return f"{self.replay.collection.count():,} texts to embed, or another model for queries"
         return "one text to embed and one point to write"
 
     def _find_duplicates(self, conditions: Where, own: frozenset[PointId]) -> frozenset[PointId]:
         if not self.replay.is_plain:
             return frozenset(point_id for point_id in self.replay.repeated if point_id is not None)
         return self.replay.rankings.distinct(conditions, 0, own)[1]
-
-    def _time_search(self, *, exact: bool) -> float:
-        watch, rankings, query = Stopwatch(), self.replay.rankings, self.replay.query
-        where = rankings.map(tuple(query.filters))
-        self.replay.collection.nearest(rankings.spaces[0].query, query.top_k, where, exact=exact)
-        return watch.ms()
 
     def command(self, expected: str, snapshot: Path | None) -> str | None:
         """Return the command that makes the changes, or that writes down what has to be written to the store."""
@@ -212,28 +203,44 @@ class Remedy:
         return bool(self._causes & OF_THE_VECTOR) or (bool(self._causes & OF_THE_TEXT) and chunk.has_changed_text)
 
     def _write_point(self, chunk: TargetChunk) -> Iterator[dict[str, Any]]:
-        is_by_words = self.replay.is_by_words
-        vector = chunk.point.vector if is_by_words and chunk.point else self.replay.vector_of(chunk, self.scenario)
+        payloads, point, text = self.replay.collection.payloads, chunk.point, chunk.former_text
+        if point is None and chunk.former is not None:
+            former = {**self._blanks, **chunk.former.payload}
+            written = Point(chunk.former.expected_point_id, nest({**former, self._text_path: text} if text else former))
+            if vectors := self._make_vectors(chunk, written):
+                yield {"upsert": {"points": [{"id": written.id, "vector": vectors, "payload": written.payload}]}}
+        elif point is not None:
+            written = point
+            if text is not None and self._restores_text(chunk):
+                path = payloads.path_in("text", point.payload) or "text"
+                fields = _restore(point, path, payloads.find_text(point), text)
+                written = replace(point, payload={**point.payload, **fields})
+                yield {"set_payload": {"payload": fields, "points": [point.id]}}
+            if vectors := self._make_vectors(chunk, written):
+                yield {"update_vectors": {"points": [{"id": point.id, "vector": vectors}]}}
+
+    def _make_vectors(self, chunk: TargetChunk, written: Point) -> Any:
+        """Return the vectors of a point as it will be stored, with that of searches by words if its text is new."""
+        collection, replay, is_new = self.replay.collection, self.replay, written is not chunk.point
+        judge, name, store = collection.judge(collection.embedder), collection.vector.name, collection.store
+        vector = None if self.scenario.fresh else chunk.former_vector
+        if not is_new and replay.is_by_words:
+            vector = None if judge.judge(written).is_stale and not judge.is_foreign else written.vector
+        elif not is_new:
+            vector = replay.vector_of(chunk, self.scenario)
         if vector is None:
-            return
-        payloads = self.replay.collection.payloads
-        if chunk.point is None and chunk.former is not None:
-            text = {self._text_path: chunk.former_text} if chunk.former_text is not None else {}
-            payload = nest({**self._blanks, **chunk.former.payload, **text})
-            vectors = self._name(vector, chunk.former_text)
-            yield {
-                "upsert": {"points": [{"id": chunk.former.expected_point_id, "vector": vectors, "payload": payload}]}
-            }
-        elif chunk.point is not None:
-            former = chunk.former_text if self._restores_text(chunk) else None
-            is_stale = self.scenario.rewritten or (
-                former is None and self.replay.has_stale_words(chunk.point, chunk.text)
-            )
-            new_text = chunk.text if is_stale else former
-            yield {"update_vectors": {"points": [{"id": chunk.point.id, "vector": self._name(vector, new_text)}]}}
-            if former is not None:
-                path = payloads.path_in("text", chunk.point.payload) or "text"
-                yield _restore(chunk.point, path, payloads.find_text(chunk.point), former)
+            vector = next((made for _, made in judge.embed_again([written])), None)
+        if vector is None:
+            return None
+        values, has_new_words = [float(value) for value in vector], is_new or self.scenario.rewritten
+        if (
+            replay.indexed_text
+            and isinstance(store, WritableStore)
+            and (has_new_words or replay.has_stale_words(written))
+        ):
+            words = collection.ask(store.bm25_maker)(replay.indexed_text(written))
+            return {name: values, collection.text_leg.sparse_vector: words}
+        return {name: values} if name else values
 
     @property
     def _blanks(self) -> dict[str, Any]:
@@ -255,25 +262,19 @@ class Remedy:
         collection = self.replay.collection
         return collection.payloads.usual_path("text", collection.sample.payloads) or "text"
 
-    @cached_property
-    def _text_vector(self) -> str | None:
-        """The sparse vector that searches by words use."""
-        try:
-            return self.replay.collection.text_leg.sparse_vector
-        except InvalidParameterError:
-            return None
-
     def _find_obstacle(self, chunk: TargetChunk) -> str | None:
         """Say why a chunk cannot be written as its pipeline wrote it."""
         collection = self.replay.collection
         if chunk.point is not None and not self._restores_text(chunk):
             return None  # only its vector is written
-        description = collection.describe()
+        description, judge = collection.describe(), collection.judge(collection.embedder)
         vectors = {*(config.name for config in description.vectors), *description.sparse_vectors}
-        if others := sorted(vectors - {collection.vector.name, self._text_vector}):
-            return f"the vectors {', '.join(others)} of its text cannot be made here"
-        if self._text_vector is not None and not isinstance(collection.store, WritableStore):
-            return f"its BM25 vector {self._text_vector} cannot be made here"
+        if self.replay.indexed_text is not None:
+            vectors.discard(str(collection.text_leg.sparse_vector))
+        if others := sorted(vectors - {collection.vector.name}):
+            return f"the vectors {', '.join(others)} of its text cannot be made here as those of other chunks were"
+        if chunk.former_vector is None and (judge.embedder is None or judge.is_foreign):
+            return "its vector cannot be made here, and the snapshot does not keep it (--vectors)"
         if chunk.point is not None or chunk.former is None:
             return None
         payloads, path = collection.sample.payloads, self._text_path
@@ -309,14 +310,6 @@ class Remedy:
             text = chunk.former_text if is_former else chunk.text
             yield {**fields, **kept, "chunk_id": chunk.name, "text": text}
 
-    def _name(self, vector: Vector, new_text: str | None) -> Any:
-        """Return the vectors of a point by name; those of a new text include the one for searches by words."""
-        values, collection = [float(value) for value in vector], self.replay.collection
-        store, name = collection.store, collection.vector.name
-        if new_text is not None and self._text_vector is not None and isinstance(store, WritableStore):
-            return {name: values, self._text_vector: collection.ask(store.bm25_maker)(new_text)}
-        return {name: values} if name else values
-
 
 def _set(point: Point, path: str, value: Any) -> dict[str, Any]:
     """Set one field; of a nested one, the outermost is written again, with everything else that is in it."""
@@ -326,7 +319,7 @@ def _set(point: Point, path: str, value: Any) -> dict[str, Any]:
 
 
 def _restore(point: Point, path: str, text: str | None, former: str) -> dict[str, Any]:
-    """Set a text, and with it other copies of the text and its hashes, which pipelines keep beside it."""
+    """Return the fields that a text changes: other copies of it, and its hashes, which pipelines keep beside it."""
     same = {text: former} | {_hash(text or "", name): _hash(former, name) for name in ("md5", "sha1", "sha256")}
 
     def swap(value: Any) -> Any:
@@ -338,8 +331,7 @@ def _restore(point: Point, path: str, text: str | None, former: str) -> dict[str
 
     payload = swap(point.payload)
     fields = _set(replace(point, payload=payload), path, former)["set_payload"]["payload"]
-    changed = {name: value for name, value in payload.items() if value != point.payload[name]}
-    return {"set_payload": {"payload": {**changed, **fields}, "points": [point.id]}}
+    return {**{name: value for name, value in payload.items() if value != point.payload[name]}, **fields}
 
 
 def _hash(text: str, name: str) -> str:

@@ -5,8 +5,8 @@ is put in where its score places it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.proof.near_text import shingles, similarity
 from chunkproof.proof.vector_judge import LEAST_WORDS, SIMILAR, Fit, VectorJudge, cosine
 from chunkproof.stores.hybrid import make_bm25_vector
-from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector, WritableStore
+from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
 from chunkproof.why.causes import Cause
 from chunkproof.why.examined import ExaminedCollection, Where
 from chunkproof.why.target import Expectation, TargetChunk
@@ -41,13 +41,14 @@ EQUAL = 1e-6
 NEAR_DUPLICATE = 0.65
 # Where the index finds less than this share of the exact results, it would not find a new vector either.
 HEALTHY_INDEX = 0.6
-# How many results are read to leave out those that repeat others, and how many words of a question are looked up.
-COLLAPSED, MAX_WORDS = 100, 12
+# How many results are read to leave out those that repeat others.
+COLLAPSED = 100
 # Chunks that show how the BM25 vectors of a collection are made.
 SAMPLED_WORDS = 16
 MISSED = "compared exactly it would be there, but this search misses it"
 _WORD = re.compile(r"\w{2,}")
 NO_DIFFERENCE = "by meaning alone and exactly, it is there without this change"
+NO_WORDS = "its text has no word of the question"
 NEGATIVE = "its cosine is below 0, so that no search returns it"
 
 
@@ -70,11 +71,6 @@ class RankedPoints:
 
     named: Sequence[tuple[Point, str]]
     is_whole: bool
-
-    @property
-    def points(self) -> list[Point]:
-        """The points without their chunk ids."""
-        return [point for point, _ in self.named]
 
     def place(self, score: float, name: str, without: frozenset[PointId]) -> int | None:
         """Return the rank of a chunk with this score among the points; None when it is beyond the last one known."""
@@ -134,11 +130,6 @@ class Placement:
     found: bool = False
     reason: str | None = None
 
-    @property
-    def order(self) -> tuple[bool, int, float]:
-        """Sorts the best placement first."""
-        return (not self.found, self.rank or 10**9, -(self.score or -1.0))
-
 
 class Rankings:
     """The store's rankings of one question, each read once."""
@@ -159,10 +150,6 @@ class Rankings:
     def _allows(self, conditions: Where, point_id: PointId) -> bool:
         """Whether a stored point meets the conditions, as the store sees it."""
         return not conditions or self.collection.count((*self.map(conditions), HasId((point_id,)))) > 0
-
-    def cosine(self, vector: Vector, space: int) -> float:
-        """Return the cosine of a vector with the query."""
-        return cosine(self.spaces[space].query, vector)
 
     def _rank(self, conditions: Where, space: int = 0) -> RankedPoints:
         """Return the exact ranking under these conditions, as deep as it is read."""
@@ -216,7 +203,7 @@ class Rankings:
             for point, name in ranking.named:
                 if point.id in own:
                     continue
-                words = self._words(point)
+                words = self.words(point)
                 # Beyond top_k groups, no place is lost to a duplicate any more.
                 if len(groups) <= self.top_k and any(similarity(words, group) >= NEAR_DUPLICATE for group in groups):
                     duplicates.add(point.id)
@@ -233,14 +220,11 @@ class Rankings:
     def _without(where: Where, points: set[PointId] | frozenset[PointId]) -> Where:
         return (*where, Not((HasId(tuple(sorted(points, key=str))),))) if points else where
 
-    def _words(self, point: Point) -> set[int]:
+    def words(self, point: Point) -> set[int]:
+        """Return the shingles of a point's text."""
         if point.id not in self._shingles:
             self._shingles[point.id] = shingles(self.collection.text_of(point))
         return self._shingles[point.id]
-
-    def is_like(self, text: str, point: Point) -> bool:
-        """Whether a point nearly duplicates a text."""
-        return similarity(shingles(text), self._words(point)) >= NEAR_DUPLICATE
 
     def _find_by_index(self, conditions: Where, without: frozenset[PointId], space: int = 0) -> frozenset[PointId]:
         """Search with the index, as callers do, and return the points found."""
@@ -250,8 +234,8 @@ class Rankings:
 
     def index_recall(self, conditions: Where, without: frozenset[PointId], space: int = 0) -> float:
         """Return how much of the exact results the index finds."""
-        ranked = self.ranking(conditions, space).points
-        exact = [point.id for point in ranked if point.id not in without][: self.top_k]
+        ranked = self.ranking(conditions, space).named
+        exact = [point.id for point, _ in ranked if point.id not in without][: self.top_k]
         return len(self.found_by_index(conditions, without, space).intersection(exact)) / len(exact) if exact else 1.0
 
 
@@ -266,7 +250,8 @@ class Replay:
         self.target = target
         self._other_models = other_models
         self.present = Scenario(tuple(query.filters), query.similarity_threshold, query.top_k)
-        self.placements: dict[Scenario, Placement] = {}
+        # Where the best of the expected chunks is.
+        self.evaluate = cache(self._evaluate)
         # The results that nearly repeat a better one, where the whole search was repeated to find them.
         self.repeated: set[PointId | None] = set()
         self._passing: dict[tuple[Where, str], bool] = {}
@@ -330,36 +315,26 @@ class Replay:
                 return
         yield QuerySpace(collection.embedder.model, collection.embedder, asked.vector, is_anew=True)
 
-    def evaluate(self, scenario: Scenario) -> Placement:
-        """Return where the best of the expected chunks is."""
-        if scenario not in self.placements:
-            self.placements[scenario] = self._evaluate(scenario)
-        return self.placements[scenario]
-
     def _evaluate(self, scenario: Scenario) -> Placement:
         if scenario.is_of_the_search and (scenario.overrides or not self.is_plain):
             return self._repeat(scenario)
         if scenario.collapsed and not self.is_plain:
             return self._collapse(scenario)
-        if scenario.rewritten or self.is_by_words:
-            return min((self._place_by_words(each, scenario) for each in self.target.chunks), key=lambda one: one.order)
         placement = self._predict(scenario)
-        if not placement.found:
+        if not placement.found or scenario.rewritten or self.is_by_words:
             return placement
         if scenario.is_of_the_search:
             # A search that can be repeated shows more than any prediction.
             is_shown = scenario.top_k > self.query.top_k or self._repeat(scenario).found
             return placement if is_shown else replace(placement, rank=None, found=False, reason=MISSED)
-        is_no_cure = self._is_found_without(scenario)
-        return replace(placement, found=False, reason=NO_DIFFERENCE) if is_no_cure else placement
+        # What is predicted to be found without the change of the chunk is not found by it.
+        unchanged = replace(self.present, filters=scenario.filters, threshold=scenario.threshold, top_k=scenario.top_k)
+        return replace(placement, found=False, reason=NO_DIFFERENCE) if self._predict(unchanged).found else placement
 
     def _predict(self, scenario: Scenario) -> Placement:
-        return min((self._place(chunk, scenario) for chunk in self.target.chunks), key=lambda each: each.order)
-
-    def _is_found_without(self, scenario: Scenario) -> bool:
-        """Whether the prediction has the chunk in top_k without what the scenario changes: then it shows nothing."""
-        unchanged = replace(self.present, filters=scenario.filters, threshold=scenario.threshold, top_k=scenario.top_k)
-        return not scenario.is_of_the_search and self._predict(unchanged).found
+        place = self._place_by_words if scenario.rewritten or self.is_by_words else self._place
+        placements = (place(chunk, scenario) for chunk in self.target.chunks)
+        return min(placements, key=lambda each: (not each.found, each.rank or 10**9, -(each.score or -1.0)))
 
     def _repeat(self, scenario: Scenario) -> Placement:
         """Repeat the whole search, which may use words, fuse rankings, rerank or group."""
@@ -402,69 +377,57 @@ class Replay:
             return Placement(chunk, reason="it is not stored")
         if excluding := self._excluding(chunk, scenario):
             return Placement(chunk, reason=f"the filter on {excluding} excludes it")
-        shared = self._shared_words(text or "")
+        shared = self.shared_words(text or "")
         if not shared:
-            return Placement(chunk, reason="its text has no word of the question")
-        if scenario.former_text and len(shared) <= len(self._shared_words(chunk.text)):
+            return Placement(chunk, reason=NO_WORDS)
+        if scenario.former_text and len(shared) <= len(self.shared_words(chunk.text)):
             return Placement(chunk, reason="its text has as many words of the question now")
         return Placement(chunk, found=not scenario.is_of_the_search)
 
-    def _shared_words(self, text: str) -> list[str]:
+    def shared_words(self, text: str) -> list[str]:
         """Return the words of the question that a text has, each once."""
         own = set(_WORD.findall(text.casefold()))
         return [w for w in dict.fromkeys(_WORD.findall((self.query.query_text or "").casefold())) if w in own]
 
     @cached_property
     def lacking_words(self) -> list[str]:
-        """Words of the question that a chunk's text has, and its BM25 vector has not, though others have them."""
-        try:
-            leg = self.collection.text_leg if self.query.mode in (Mode.TEXT, Mode.HYBRID) else None
-        except InvalidParameterError:
-            leg = None
-        if leg is None or leg.sparse_vector is None:
+        """Words of the question that a chunk's text has, and its BM25 vector has not."""
+        if self.query.mode not in (Mode.TEXT, Mode.HYBRID) or self.indexed_text is None:
             return []
         for point, chunk in self.target.stored:
-            words = self._shared_words(chunk.text)[:MAX_WORDS]
-            if words and self.has_stale_words(point, chunk.text):
-                return words
-            name, alone = self.collection.name, (HasId((point.id,)),)
-            legs = [replace(leg, text=word) for word in words]
-            queries = [StoreQuery(name, 1, text=each, where=where) for each in legs for where in ((), alone)]
-            found = [bool(points) for points in self.collection.search(queries)] if queries else []
-            known = [
-                (word, own) for word, anywhere, own in zip(words, found[::2], found[1::2], strict=True) if anywhere
-            ]
-            lacking = [word for word, is_found in known if not is_found]
-            if lacking and len(lacking) * 2 >= len(known):
-                return lacking
+            words = {word: set(make_bm25_vector(word)["indices"]) for word in self.shared_words(chunk.text)}
+            known = [word for word, indices in words.items() if indices]  # there are none of stop words
+            for _, own in self._read_words(point.id, 1):
+                lacking = [word for word in known if not words[word] <= own]
+                if lacking and len(lacking) * 2 >= len(known):
+                    return lacking
         return []
 
-    def has_stale_words(self, point: Point, text: str) -> bool:
-        """Whether a point lacks the BM25 vector, or has one with few of the words of its text.
+    def has_stale_words(self, point: Point) -> bool:
+        """Whether a point lacks the BM25 vector that others have, or has one with few of the words of its text."""
+        read = self.indexed_text
+        return read is not None and any(_share(read, *own) < LEAST_WORDS for own in self._read_words(point.id, 1))
 
-        False where vectors cannot be read, and where those of other chunks are not made as here.
-        """
-        usual = self._share_words(None, SAMPLED_WORDS)
-        own = self._share_words(point.id, 1, text) if usual and median(usual) >= LEAST_WORDS else []
-        return bool(own) and own[0] < LEAST_WORDS
+    @cached_property
+    def indexed_text(self) -> Callable[[Point], str] | None:
+        """What BM25 vectors are made of here: the stored text or, as in LlamaIndex, the embedded one; else None."""
+        sample = [(point, words) for point, words in self._read_words(None, SAMPLED_WORDS) if words]
+        texts = (self.collection.text_of, self.collection.judge(None).text_of)
+        usual = {read: median(_share(read, *each) for each in sample) for read in texts} if sample else {}
+        best = max(usual, key=lambda read: usual[read], default=None)
+        return best if best is not None and usual[best] >= LEAST_WORDS else None
 
-    def _share_words(self, start: PointId | None, count: int, text: str | None = None) -> list[float]:
-        """Return how many words the BM25 vectors of these points have in common with their texts."""
+    def _read_words(self, start: PointId | None, count: int) -> list[tuple[Point, set[int]]]:
+        """Read points, from an id on, that have a text, with the words in their BM25 vectors."""
         collection, store = self.collection, self.collection.store
-        try:
+        name: str | None = None
+        with suppress(InvalidParameterError):
             name = collection.text_leg.sparse_vector
-        except InvalidParameterError:
-            name = None
         if name is None or not isinstance(store, WritableStore) or not find_spec("qdrant_edge"):
             return []
-        points, _ = collection.ask(partial(store.read_points, collection.name, start, count))
-        shares = []
-        for point in points:
-            own = set(point["vector"].get(name, {"indices": ()})["indices"])
-            stored = collection.payloads.find_text(Point(point["id"], point["payload"] or {})) if text is None else text
-            made = set(make_bm25_vector(stored or "")["indices"])
-            shares += [len(made & own) / len(made | own)] if made else []
-        return shares
+        structs, _ = collection.ask(partial(store.read_points, collection.name, start, count))
+        points = [(Point(one["id"], one["payload"]), one["vector"].get(name, {"indices": ()})) for one in structs]
+        return [(point, set(own["indices"])) for point, own in points if collection.text_of(point)]
 
     def _place(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
         if chunk.point is None and not scenario.put_back:
@@ -477,7 +440,7 @@ class Replay:
             return Placement(chunk, score=score, reason="it has no readable text, so that searches leave it out")
         if excluding := self._excluding(chunk, scenario):
             return Placement(chunk, score=score, reason=f"the filter on {excluding} excludes it")
-        if score <= 0.0 and self.rankings.cosine(vector, scenario.space) < 0.0:
+        if score <= 0.0 and cosine(vector, self.rankings.spaces[scenario.space].query) < 0.0:
             return Placement(chunk, score=0.0, reason=NEGATIVE)
         if score < scenario.threshold:
             return Placement(chunk, score=score, reason=f"it scores less than {scenario.threshold:g}")
@@ -495,7 +458,7 @@ class Replay:
             for rank, (point, name) in enumerate(ranking.named, start=1):
                 if rank > scenario.top_k or point.score < score:
                     break
-                if rankings.is_like(text, point):
+                if similarity(shingles(text), rankings.words(point)) >= NEAR_DUPLICATE:
                     return Placement(chunk, rank, point.score, True, f"its text is there as {name}")
         placed = ranking.place(score, chunk.name, own | duplicates)
         if placed is None:
@@ -529,9 +492,10 @@ class Replay:
         """Return the score that a search gives: the store's own where the vector is stored, as it is rounded there."""
         score, is_anew = None, self.rankings.spaces[scenario.space].is_anew
         if chunk.point is not None and vector is chunk.point.vector and not is_anew:
-            ranked = self.rankings.ranking(scenario.conditions, scenario.space).points
-            score = next((point.score for point in ranked if point.id == chunk.point.id), None)
-        return min(1.0, max(0.0, self.rankings.cosine(vector, scenario.space) if score is None else score))
+            ranked = self.rankings.ranking(scenario.conditions, scenario.space).named
+            score = next((point.score for point, _ in ranked if point.id == chunk.point.id), None)
+        query = self.rankings.spaces[scenario.space].query
+        return min(1.0, max(0.0, cosine(query, vector) if score is None else score))
 
     def vector_of(self, chunk: TargetChunk, scenario: Scenario) -> Vector | None:
         """Return the vector that the chunk would have."""
@@ -559,16 +523,13 @@ class Replay:
     def _excluding(self, chunk: TargetChunk, scenario: Scenario) -> str | None:
         """Return the filters that exclude the chunk."""
         in_force = tuple(c for n, c in enumerate(scenario.filters) if c is not None and n not in scenario.mended)
-        if not in_force or self._passes(chunk, in_force):
+        if not in_force or self.passes(chunk, in_force):
             return None
-        alone = [name_condition(condition) for condition in in_force if not self._passes(chunk, (condition,))]
+        alone = [name_condition(condition) for condition in in_force if not self.passes(chunk, (condition,))]
         return ", ".join(dict.fromkeys(alone)) or "all fields together"
 
-    def excludes(self, condition: Condition) -> bool:
-        """Whether a filter excludes one of the expected chunks."""
-        return not all(self._passes(chunk, (condition,)) for chunk in self.target.chunks)
-
-    def _passes(self, chunk: TargetChunk, conditions: Where) -> bool:
+    def passes(self, chunk: TargetChunk, conditions: Where) -> bool:
+        """Whether an expected chunk meets the conditions, as it is stored or was."""
         if chunk.point is not None:
             return self.rankings.allows(conditions, chunk.point.id)
         # Of an expected text, no payload is known: no filter is held against it.
@@ -576,6 +537,12 @@ class Replay:
         if former is not None and key not in self._passing:
             self._passing[key] = meets(former.payload, self.rankings.map(conditions))
         return former is None or self._passing[key]
+
+
+def _share(read: Callable[[Point], str], point: Point, words: set[int]) -> float:
+    """Return how many words a point's BM25 vector has in common with its text."""
+    made = set(make_bm25_vector(read(point))["indices"])
+    return len(made & words) / max(1, len(made | words))
 
 
 def name_condition(condition: Condition) -> str:

@@ -8,6 +8,7 @@ from chunkproof.audit.manifest_file import Entry
 from chunkproof.audit.snapshot_file import Snapshot
 from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError, InvalidParameterError
 from chunkproof.collection.lookup import DOCUMENT_FIELDS, ids_of, point_id_for, stored_forms
+from chunkproof.collection.payload_map import flatten
 from chunkproof.contract import SearchResult
 from chunkproof.contract.conditions import AnyOf
 from chunkproof.contract.model import cut_middle
@@ -209,8 +210,8 @@ def _list_candidates(chunk: TargetChunk, collection: ExaminedCollection) -> Iter
     text = chunk.former_text
     vector = chunk.former_vector or collection.embed_text(text or "")
     if vector is not None:
-        yield collection.neighbours(vector, NEIGHBOURS)
-    if text is None or collection.points_count > MAX_COMPARED:
+        yield collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector.name)
+    if text is None or collection.count() > MAX_COMPARED:
         return
     # The nearest ones are of no use in a collection of another model.
     wanted, points = shingles(text), (point for page in collection.pages() for point in page)
@@ -230,8 +231,8 @@ def _find_by_text(text: str, collection: ExaminedCollection, snapshot: Snapshot 
     if entries:
         return replace(_match(text, _fetch_former(entries, collection), entries, collection, snapshot), by_text=True)
     vector = collection.embed_text(text)
-    near = collection.neighbours(vector, NEIGHBOURS) if vector is not None else []
-    holding = [point for point in near if contains_passage(collection.text_of(point), text)]
+    near = collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector.name) if vector is not None else []
+    holding = [point for point in near if _holds(point, text, collection)]
     notes: tuple[str, ...] = ()
     if not holding:
         holding, notes = _scan_for(text, collection)
@@ -253,9 +254,16 @@ def _scan_for(text: str, collection: ExaminedCollection) -> tuple[list[Point], t
         if scanned >= MAX_SCANNED:
             return [], (f"The text was looked for in the first {scanned:,} points only",)
         scanned += len(page)
-        if holding := [point for point in page if contains_passage(collection.text_of(point), text)]:
+        if holding := [point for point in page if _holds(point, text, collection)]:
             return holding, ()
     return [], ()
+
+
+def _holds(point: Point, passage: str, collection: ExaminedCollection) -> bool:
+    """Whether the text of a point has the passage; where no text can be read, whether any field has it."""
+    text = collection.text_of(point)
+    texts = [text] if text else [value for _, value in flatten(point.payload) if isinstance(value, str)]
+    return any(contains_passage(text, passage) for text in texts)
 
 
 def contains_passage(text: str, passage: str) -> bool:
