@@ -69,7 +69,7 @@ def test_the_framework_reads_what_it_wrote(
     scroll = partial(client.scroll, collection, limit=100, with_payload=True, with_vectors=True)
     points, read = scroll()[0], run(framework, "read", served_qdrant.url, collection, QUESTION)
     own = next(point for point in points if PUMPS in json.dumps(point.payload))
-    other = next(point for point in points if OTHERS[6] in json.dumps(point.payload))
+    other = next(point for point in points if OTHERS[3] in json.dumps(point.payload))
     services = make_services(server_store, collection, Words())
     file = tmp_path / "before.snapshot"
     SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()

@@ -10,6 +10,7 @@ import pytest
 from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.embedders.embedder_port import InputType
@@ -371,6 +372,44 @@ def test_a_search_by_words_finds_a_renamed_field(coded: Services) -> None:
     coded.forget(name)
     renamed = ask(coded, query_text="E4711", top_k=1, mode="text", filters={"lang": "en"})
     assert renamed.verdict.causes == (Cause.FIELD_RENAMED,), renamed.verdict.line
+
+
+def test_a_vector_copied_from_another_chunk_is_stale_even_at_the_same_score(
+    services: Services, collection: str
+) -> None:
+    """Three chunks score alike, and two are returned: no prediction says which."""
+    same = vector("a pump, water, pressure, tank")
+    for number in (1, 9, 10):
+        copied = replace(point(number, (PUMPS, *OTHERS)[number - 1]), vector=same)
+        put(services.store, collection, copied)  # type: ignore[arg-type]
+    services.forget(collection)
+    found = ask(services, top_k=2)
+    assert found.verdict.causes == (Cause.STALE_VECTOR,), found.verdict.line
+
+
+@pytest.mark.server
+def test_commands_are_complete_for_a_pair_of_causes_and_none_is_printed_for_a_fix_that_is_refused(
+    server_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    points = [point(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)]
+    fill(server_store, collection, *points, size=Words.dimension)
+    settings = {"QDRANT_URL": "http://localhost:6333"}
+    served = replace(make_services(server_store, collection, Words()), settings=Settings.from_env(settings))
+    with_vector(vector(NEW))(server_store, collection)
+    pair = ask(served, collection=collection, filters={"lang": "de"}).verdict
+    assert pair.then is not None
+    assert "-d @fix.json && chunkproof search -k 2 --collection" in pair.then
+    file = tmp_path / "hashes.snapshot"
+    put(server_store, collection, points[0])
+    SnapshotWriter(file, Reader(served, collection), texts=True, vectors=True).write()
+    dotted = [replace(each, payload={**each.payload, "a.b": 1}) for each in points[1:]]
+    put(server_store, collection, *dotted)
+    delete(server_store, collection)
+    served.forget(collection)
+    refused = ask(served, Snapshot(file), collection=collection)
+    assert refused.verdict.causes == (Cause.DELETED,)
+    assert (refused.verdict.command, refused.verdict.then) == (None, None)
+    assert any("No fix can be written" in line for line in refused.notes)
 
 
 def test_a_page_of_a_ranking_is_refused_and_the_first_one_is_the_search(services: Services) -> None:

@@ -15,7 +15,7 @@ from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import HasVector, Not
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.embedders.known_models import KNOWN_MODELS, KnownModel, find_model
-from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, VectorOrigins, cosine
+from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, cosine
 from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
 from chunkproof_cli.doctor.doctor_report import CheckResult, fail, note, ok
 
@@ -56,7 +56,7 @@ def check_vectors(
         sizes = f"{embedder.model} makes {embedder.dimension} values, the collection stores {config.size}"
         yield fail("vectors", f"{sizes}: no search by text works", fix)
         return
-    judge = VectorJudge(embedder, services.payloads, EmbeddedTexts(collection))
+    judge = VectorJudge(embedder, services.payloads, EmbeddedTexts(collection), lambda: points)
     try:
         pairs = [(point, fresh) for point, fresh in judge.embed_again(points) if point.vector]
     except ChunkproofError as error:
@@ -67,10 +67,8 @@ def check_vectors(
         facts = (embedder.model, min(wrong), collection.name, config.size, collection.model_setting)
         yield fail("vectors", EmbeddingSizeError(*facts).message, fix)
     elif cosines:
-        usual = median(cosines.values())
-        prefix = None if usual >= AGREES else _find_prefix([point for point, _ in pairs][:PREFIX_CHUNKS], judge)
-        origins = VectorOrigins([(point.vector or (), fresh) for point, fresh in pairs])
-        yield _judge(cosines, embedder.model, fix, prefix, origins)
+        prefix = None if judge.usual >= AGREES else _find_prefix([point for point, _ in pairs][:PREFIX_CHUNKS], judge)
+        yield _judge(cosines, judge, fix, prefix)
     else:
         yield note("vectors", "Not compared: no sampled chunk has a vector, and a text that fits the model")
 
@@ -140,10 +138,8 @@ def _check_missing_vectors(
         )
 
 
-def _judge(
-    cosines: Mapping[PointId, float], model: str, fix: str, prefix: str | None, origins: VectorOrigins
-) -> CheckResult:
-    lowest = min(cosines.values())
+def _judge(cosines: Mapping[PointId, float], judge: VectorJudge, fix: str, prefix: str | None) -> CheckResult:
+    lowest, model = min(cosines.values()), judge.embedder.model if judge.embedder else ""
     belong = sum(cosine >= AGREES for cosine in cosines.values()) / len(cosines)
     message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines.values()):.3f}"
     if lowest >= AGREES:
@@ -161,10 +157,10 @@ def _judge(
     if lowest >= SIMILAR:
         close = "close: probably the same model with other preprocessing or another input type"
         return note("vectors", f"{message}; {close}", share=belong)
-    if origins.is_of_this_model:
+    if judge.origins.is_of_this_model:
         other = "this model made the stored vectors, of other texts: of parts of these, or with a title or prefix"
         return fail("vectors", f"{message}; {other}", "Embed the stored texts again, or store what was embedded")
-    other = f"come from another model{'' if origins.other_model else ' or another text'}"
+    other = f"come from another model{'' if judge.origins.other_model else ' or another text'}"
     other = other if any(cosines.values()) else "are all zeros"
     return fail("vectors", f"{message}; the stored vectors {other}", f"{fix}; or embed the collection again")
 

@@ -118,8 +118,7 @@ class VectorOrigins:
     """
 
     def __init__(self, sample: Sequence[tuple[Vector, Vector]]) -> None:
-        comparable = [(stored, fresh) for stored, fresh in sample if any(stored) and len(stored) == len(fresh)]
-        self._sample = [(_unit(stored), _unit(fresh)) for stored, fresh in comparable]
+        self._sample = [(_unit(one), _unit(made)) for one, made in sample if any(one) and len(one) == len(made)]
 
     def nearest(self, stored: Vector, fresh: Vector) -> float:
         """Return the cosine of a vector with the nearest that this model made of another text of the sample."""

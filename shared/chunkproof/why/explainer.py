@@ -20,8 +20,6 @@ from chunkproof.why.replay import NEGATIVE, NO_WORDS, Placement, Replay, name_co
 from chunkproof.why.target import Expectation, find_target
 
 LARGEST_SET = 3
-# What may also be seen of a chunk that was embedded from a part of its text.
-OF_PARTS = {Cause.BEYOND_TOP_K, Cause.STALE_VECTOR, Cause.OTHER_LEG}
 
 
 class Explainer:
@@ -191,9 +189,11 @@ class _Run:
         ]
         if causes == (Cause.BEYOND_TOP_K,) and (damage := self._find_changed()):
             causes, said = (Cause.TEXT_CHANGED,), [damage]
-        elif set(causes) <= OF_PARTS and (part := self._find_part()):
+        elif set(causes) <= {Cause.BEYOND_TOP_K, Cause.STALE_VECTOR, Cause.OTHER_LEG} and (part := self._find_part()):
             causes, said = (Cause.EMBEDDED_IN_PART,), [part]
         snapshot = self._question.snapshot
+        if remedy.fix is not None and remedy.fix.refused:
+            self._notes.append(f"No fix can be written: {remedy.fix.refused}")
         then = "it is found" if rank is None else f"it is at rank {rank} ({score or 0:.3f})"
         return WhyVerdict(
             found=False,

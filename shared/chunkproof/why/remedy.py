@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ QDRANT_FIX = "fix.json"
 FIXED_COSTS: dict[Cause | None, str] = {
     Cause.FIELD_RENAMED: "one payload to write",
     Cause.VALUE_CHANGED: "one payload to write",
+    Cause.MISSED_BY_INDEX: "a better index takes more memory; an exact search takes more time",
     Cause.ID_CHANGED: "the expectation to update",
     Cause.OTHER_LEG: "another ranking for every query: a suite shows what it costs",
     Cause.RERANKED: "the order of the reranking for every query",
@@ -108,8 +109,6 @@ class Remedy:
             kept = tuple(condition for n, condition in enumerate(filters) if n != change.filter)
             now, then = (self.replay.collection.count(self.replay.rankings.map(each)) for each in (filters, kept))
             return f"{then - now:,} more chunks are searched ({then:,} instead of {now:,})"
-        if change.undoes is Cause.MISSED_BY_INDEX:
-            return "a better index takes more memory; an exact search takes more time"
         if change.undoes is Cause.BELOW_THRESHOLD:
             ranked = [] if self.replay.is_by_words else self.replay.rankings.ranking(filters).named
             more = sum(score <= point.score < self.replay.query.similarity_threshold for point, _ in ranked)
@@ -138,8 +137,10 @@ class Remedy:
             return self._send("PATCH", "", shlex.quote('{"hnsw_config": {"m": 16, "ef_construct": 200}}'))
         if causes & {Cause.RERANKED, Cause.LEFT_OUT}:
             return None  # the search without the option that is named
-        if not causes & WRITTEN:
+        if not causes & WRITTEN or any(change.is_for_all for change in self.changes):
             return self.commands.command("doctor")
+        if not self._is_writable:
+            return None
         before = f"--snapshot {shlex.quote(str(snapshot))} " if snapshot is not None else ""
         options = f"--expect {shlex.quote(expected)} {self.commands.search_options()} {before}--fix {self._fix_file}"
         return self.commands.command("why", options, self.replay.query.query_text)
@@ -147,12 +148,17 @@ class Remedy:
     @property
     def then(self) -> str | None:
         """The command that sends what was written down."""
-        causes = self._causes
-        if not causes & WRITTEN or any(change.is_for_all for change in self.changes):
+        if not self._is_writable:
             return None
-        if self._fix_file == QDRANT_FIX:
-            return self._send("POST", "/points/batch?wait=true", f"@{self._fix_file}")
-        return self.commands.command("load", "", self._fix_file) if causes & OF_A_CHUNK else None
+        sent = self._send("POST", "/points/batch?wait=true", f"@{QDRANT_FIX}")
+        if self._fix_file != QDRANT_FIX:
+            sent = self.commands.command("load", "", self._fix_file)
+        return f"{sent} && {self._search()}" if self._causes & OF_THE_SEARCH else sent
+
+    @property
+    def _is_writable(self) -> bool:
+        """Whether the fix can be written down as the store takes it."""
+        return self.fix is not None and bool(self.fix.operations if self._fix_file == QDRANT_FIX else self.fix.chunks)
 
     def _send(self, method: str, path: str, body: str) -> str:
         url = f"$QDRANT_URL/collections/{quote(self.replay.collection.name)}{path}"
@@ -176,7 +182,7 @@ class Remedy:
                 options["top_k"] = self.placement.rank or self.replay.query.top_k
         return self.commands.search(**options)
 
-    @property
+    @cached_property
     def fix(self) -> Fix | None:
         """The writes that make these changes; None where they change only the search, or every point."""
         if self.scenario.space:

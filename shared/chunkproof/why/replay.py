@@ -329,7 +329,10 @@ class Replay:
             return placement if is_shown else replace(placement, rank=None, found=False, reason=MISSED)
         # What is predicted to be found without the change of the chunk is not found by it.
         unchanged = replace(self.present, filters=scenario.filters, threshold=scenario.threshold, top_k=scenario.top_k)
-        return replace(placement, found=False, reason=NO_DIFFERENCE) if self._predict(unchanged).found else placement
+        # A plain search that compares all vectors was seen to lose it: a prediction cannot tell equal scores apart.
+        is_shown = self.is_plain and not self.collection.is_indexed and unchanged == self.present
+        is_no_cure = not is_shown and self._predict(unchanged).found
+        return replace(placement, found=False, reason=NO_DIFFERENCE) if is_no_cure else placement
 
     def _predict(self, scenario: Scenario) -> Placement:
         place = self._place_by_words if scenario.rewritten or self.is_by_words else self._place
@@ -396,10 +399,9 @@ class Replay:
             return []
         for point, chunk in self.target.stored:
             words = {word: set(make_bm25_vector(word)["indices"]) for word in self.shared_words(chunk.text)}
-            known = [word for word, indices in words.items() if indices]  # there are none of stop words
             for _, own in self._read_words(point.id, 1):
-                lacking = [word for word in known if not words[word] <= own]
-                if lacking and len(lacking) * 2 >= len(known):
+                lacking = [word for word, indices in words.items() if not indices <= own]
+                if lacking and len(lacking) * 2 >= sum(map(bool, words.values())):  # a stop word has no index
                     return lacking
         return []
 
