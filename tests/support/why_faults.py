@@ -58,6 +58,8 @@ class World:
     is_turned: bool = False
     knows_other_model: bool = False
     planted: tuple[str, ...] = ()
+    # What the chunk is expected by, where that is not its id.
+    expected: str = ""
     mode: str | None = None
     # Texts that BM25 vectors are made of, by point, where they are not the stored ones.
     indexed_texts: dict[str, str] = field(default_factory=dict)
@@ -388,6 +390,38 @@ def add_prefix_to_all(world: World, planter: Planter) -> None:
         world.points[key] = Stored(planter.vector(world, f"{title}: {stored.payload['text'][:400]}"), stored.payload)
 
 
+def embed_titles(world: World, planter: Planter) -> None:
+    """Every chunk is embedded from a title, which several have in common and none has in its text."""
+    titles = [" ".join(text.split()[:6]) for text in planter.spare]
+    for number, (key, stored) in enumerate(sorted(world.points.items())):
+        world.points[key] = Stored(planter.vector(world, titles[number % len(titles)]), stored.payload)
+
+
+def copy_vectors(world: World, _planter: Planter) -> None:
+    """The chunk and as many others as are returned have the vector of one chunk: their scores are equal."""
+    keys = sorted(world.points, key=lambda key: -float(world.points[key].vector @ _own(world).vector))
+    for key in (point_id(world.target), *keys[TOP_K : 2 * TOP_K]):
+        world.points[key] = Stored(world.points[keys[TOP_K]].vector.copy(), world.points[key].payload)
+
+
+def remove_vector(world: World, _planter: Planter) -> None:
+    """The vector has only zeros, as where an embedding failed."""
+    own = _own(world)
+    own.vector = np.zeros_like(own.vector)
+
+
+def index_no_words(world: World, _planter: Planter) -> None:
+    """The BM25 vector is missing."""
+    world.indexed_texts[point_id(world.target)] = " "
+
+
+def rename_text(world: World, _planter: Planter) -> None:
+    """The text is in a field that nobody reads, and is expected by a passage of it."""
+    own = _own(world)
+    own.payload["inhalt"], own.payload["text"] = {"absatz": own.payload["text"]}, None
+    world.expected = " ".join(world.text.split()[:12])
+
+
 def make_unreadable(world: World, planter: Planter) -> None:
     """The text is gone from the payload, or is a list."""
     own = _own(world)
@@ -429,6 +463,12 @@ OUTSIDE: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "longer than the model reads": (exceed_model, ("embedded in part",)),
     "with a title": (add_title, ("stale vector",)),
     "with a prefix, all": (add_prefix_to_all, ("stale vector", "embedded in part")),
+    "embedded from titles, all": (embed_titles, ("stale vector",)),
+    "copied vectors": (copy_vectors, ("stale vector",)),
+    "a vector of zeros": (remove_vector, ("stale vector",)),
+    "no words indexed": (index_no_words, ("stale vector",)),
+    "renamed field": (rename_field, ("field renamed",)),
+    "text under another name": (rename_text, ("unreadable",)),
     "unreadable": (make_unreadable, ("unreadable",)),
     "other words indexed": (index_other_words, ("stale vector",)),
     "binary quantization": (quantize, ("index",)),
@@ -438,6 +478,8 @@ OUTSIDE: dict[str, tuple[Fault, tuple[str, ...]]] = {
 # The modes in which each of them is tried; an outside fault counts only where it loses the chunk.
 MODES: dict[str, tuple[str | None, ...]] = {
     "other words indexed": ("text", "hybrid"),
+    "no words indexed": ("text",),
+    "renamed field": ("text", "hybrid"),
     "unreadable": (None, "text", "hybrid"),
     "filter": ("text", "hybrid"),
     "duplicates": ("text", "hybrid"),

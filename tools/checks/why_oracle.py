@@ -251,7 +251,7 @@ class Oracle:
             accepted = accepted if not with_snapshot else ()
             question = Question(
                 self._request(world),
-                world.target,
+                world.expected or world.target,
                 self.snapshot if with_snapshot else None,
                 other_models=[turned] if world.knows_other_model else [],
             )

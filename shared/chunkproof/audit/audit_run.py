@@ -333,7 +333,7 @@ class _Check:
                 f"It is this model's vector of a text like the stored one (cosine {own:.3f}): the text was changed "
                 "since, or embedded in part or with a title or prefix"
             )
-        return Kind.STALE_VECTOR, f"It is this model's vector of some other text ({evidence} with one of the sample)"
+        return Kind.STALE_VECTOR, f"It is this model's vector of some other text ({evidence} with the nearest one)"
 
     def _cut_to_fit(self, text: str) -> str:
         low, high = 0, len(text)
