@@ -5,6 +5,8 @@ import bz2
 import gzip
 import json
 import lzma
+import re
+import zlib
 from typing import Any
 
 import pytest
@@ -30,6 +32,11 @@ def is_found(store: WritableStore, subject: Subject, value: Any) -> bool:
 
 def pack(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
 
 
 VALUES: dict[str, Any] = {
@@ -63,12 +70,58 @@ VALUES: dict[str, Any] = {
     "circles": "Jürgen Müller, 12 \u24ba\u24db\u24dc Street",
     "tags": "Hello" + "".join(chr(0xE0000 + ord(char)) for char in "Jurgen Muller, 12 Elm Street"),
     "accents that are lost": "JURGEN MULLER 12 ELM STREET",
+    "raw deflate": pack(deflate(BYTES)),
+    "Base64 over lines of a file": f"key: !!binary |\n  {pack(BYTES)[:16]}\n  {pack(BYTES)[16:]}",
+    "bytes among others": pack(b"\x80\x04\x95\x8c" + BYTES + b"\x94\x00\xff"),
+    "UTF-16 as characters": TEXT.encode("utf-16-le").decode("latin-1"),
+    "UTF-32": list(TEXT.encode("utf-32-le")),
+    "a mail header in two words": f"=?utf-8?b?{pack(TEXT[:15].encode())}?=\r\n =?utf-8?b?{pack(TEXT[15:].encode())}?=",
+    "RTF": "".join(char if char.isascii() else f"\\u{ord(char)}?" for char in TEXT),
+    "CSS": "".join(f"\\{ord(char):06x}" for char in TEXT),
+    "SQL": "U&'" + "".join(char if char.isascii() else f"\\{ord(char):04x}" for char in TEXT),
+    "Perl": "".join(f"\\x{{{ord(char):x}}}" for char in TEXT),
+    "PowerShell": "".join(f"`u{{{ord(char):x}}}" for char in TEXT),
+    "Lua": "".join(f"\\{byte:03d}" for byte in BYTES),
+    "octal digits": "".join(f"\\{byte:o}" for byte in BYTES),
+    "calls of CHR": "||".join(f"CHR({ord(char)})" for char in TEXT),
+    "a pattern": re.escape(TEXT).replace(r"\ ", r"\s+"),
+    "LaTeX": " ".join(f"\\emph{{{word}}}" for word in TEXT.split()),
+    "colours": " ".join(f"\x1b[1;3{number}m{word}\x1b[0m" for number, word in enumerate(TEXT.split())),
+    "overstriking": "".join(f"{char}\b{char}" if char.isalnum() else char for char in TEXT),
+    "subtitles": "\n\n".join(f"00:0{n}.000 --> 00:0{n + 1}.000\n{word}" for n, word in enumerate(TEXT.split())),
+    "tags in brackets": "".join(f"[b]{char}[/b]" for char in TEXT),
+    "squares": "".join(
+        chr(0x1F170 + ord(char) - 65) if char.isalpha() else char for char in "JURGEN MULLER 12 ELM STREET"
+    ),
+    "letters that look alike": TEXT.translate(str.maketrans("aeopcSE", "\u0430\u0435\u043e\u0440\u0441\u0405\u0415")),
+    "invisible letters": "\u3164".join(TEXT),
+    **{f"mojibake of {codec}": BYTES.decode(codec) for codec in ("cp1252", "latin-1", "cp437", "mac_roman", "cp1251")},
 }
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_text_is_found(memory_store: WritableStore, value: Any) -> None:
     assert is_found(memory_store, Subject("secret", "text", TEXT, digest(TEXT)), value)
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("text", ["Её паспорт выдан в Москве", "田中花子は東京都渋谷区に住んでいる"])
+def test_a_text_in_characters_of_several_bytes_is_found(memory_store: WritableStore, text: str, codec: str) -> None:
+    subject = Subject("secret", "text", text, digest(text))
+    assert is_found(memory_store, subject, pack(text.encode(codec)))
+    assert is_found(memory_store, subject, text.encode(codec).hex())
+
+
+@pytest.mark.parametrize("value", ["Müller, Jürgen", "MULLER Jurgen", {"last": "Müller", "first": "Jürgen"}])
+def test_a_name_is_found_with_its_last_word_first(memory_store: WritableStore, value: Any) -> None:
+    assert is_found(memory_store, Subject("secret", "text", "Jürgen Müller", None), value)
+
+
+@pytest.mark.parametrize(
+    "value", ["jane.doe [at] example (dot) com", "jane.doe at example dot com", "JANE.DOE(AT)example.com"]
+)
+def test_an_address_of_mail_is_found_where_its_signs_are_words(memory_store: WritableStore, value: str) -> None:
+    assert is_found(memory_store, Subject("secret", "text", "jane.doe@example.com", None), value)
 
 
 @pytest.mark.parametrize("value", [1701234567, "+49 170 1234567", 1701234567.0, "٠١٧٠١٢٣٤٥٦٧", [0, 170, 1234567]])
@@ -87,6 +140,17 @@ def test_a_telephone_number_is_found(memory_store: WritableStore, value: Any) ->
         "https://docs.example.com/people/\njane-doe",
         "https://docs.example.com/people/jane-doe/index.php",
         "https://docs.example.com/people/jane\u2011doe",
+        "> https://docs.example.com/peo\n> ple/jane-doe",
+        "https://docs(.)example[dot]com/people/jane-doe",
+        "com.example.docs.people.jane-doe",
+        "com,example,docs)/people/jane-doe",
+        "docs_example_com_people_jane_doe.html",
+        "https://docs.example.com/people/jane-doe.html",
+        "~~https://docs.example.com/people/jane-doe~~",
+        r"https\:\/\/docs\.example\.com\/people\/jane\-doe",
+        "\u0336".join("https://docs.example.com/people/jane-doe"),
+        list("https://docs.example.com/people/jane-doe"),
+        "https://docs.example.com/people/jane-doe".encode("utf-16").decode("latin-1"),
     ],
 )
 def test_an_address_is_found(memory_store: WritableStore, value: Any) -> None:
@@ -108,7 +172,11 @@ def test_the_id_of_a_document_is_found_inside_of_values(memory_store: WritableSt
 
 
 @pytest.mark.parametrize(
-    "value", [f"{URL}-2", f"{URL}/letters", "docs.example.com lists people. jane-doe", DOCUMENT * 2]
+    "value",
+    [
+        *(f"{URL}-2", f"{URL}/letters", f"{URL}.pdf", "docs.example.com lists people. jane-doe", DOCUMENT * 2),
+        *("https://docs.example.com/people/jane/doe", "docs_example_com_people_jane_doe_2", "com.example.docs"),
+    ],
 )
 def test_what_is_another_document_is_not_found(memory_store: WritableStore, value: Any) -> None:
     assert not is_found(memory_store, Subject(URL, "url"), value)

@@ -72,15 +72,15 @@ def absent(
     """
     outputs, searches = options.pop("outputs"), options.pop("searches")
     given = parse_options(**options)
+    only = given.collection
     ABSENCE.check(outputs)
     subjects = [*_read_manifest(manifest), *_read_texts(texts, files), *(Subject(url, "url") for url in urls)]
     if not subjects:
         raise click.UsageError("Name what must be gone: a MANIFEST, --text, --text-file or --url.")
     search = Search(subjects, searches)
     began, checked_at = monotonic(), datetime.now(UTC)
-    left_out = [f"other collections than {given.collection}, which --collection leaves out"] * bool(given.collection)
     with connect(given) as connection:
-        names, aliases, problems = _list_collections(connection, given.collection)
+        names, aliases, problems = _list_collections(connection, only)
         checks = []
         for name in names:
             others = (alias for alias, collection in aliases.items() if collection == name)
@@ -103,7 +103,7 @@ def absent(
         collections=tuple(checks),
         checks=CHECKS,
         not_checked=(*problems, *(problem for check in checks for problem in check.not_checked)),
-        out_of_reach=(*left_out, *OUT_OF_REACH),
+        out_of_reach=(*([f"other collections than {only}, which --collection leaves out"] * bool(only)), *OUT_OF_REACH),
         seconds=round(monotonic() - began, 3),
     )
     ABSENCE.write(report, outputs)

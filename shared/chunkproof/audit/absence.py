@@ -14,12 +14,13 @@ import sys
 import unicodedata
 import zlib
 from base64 import b32decode, b64decode
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -45,6 +46,7 @@ OUT_OF_REACH = (
     "collections and servers that this key cannot see",
     "names of collections, aliases, vectors and payload indexes",
     "copies outside of the vector store: sources, caches, logs, manifests and reports",
+    "texts that are encrypted, translated, transliterated, reworded, reversed or in other encodings, such as Base85",
 )
 # Two texts are near duplicates from this share of word sequences in common on.
 NEAR = 0.8
@@ -64,42 +66,75 @@ MAX_ROUNDS = 6
 LONG_ID = 8
 # Longer names of fields are not repeated in a report: they may be texts.
 LONGEST_FIELD = 80
-SEVERAL_FIELDS = "several fields"
-MAX_UNPACKED, UNPACKING_MEMORY = 1_000_000, 64_000_000
+SEVERAL_FIELDS, SEVERAL = "several fields", "decoded from several encodings"
+# Between two readings of one value, whose letters are no text together, is a letter that texts do not have.
+BETWEEN = " \ua66e "
+# Bytes from so many on may be characters of two or four bytes each.
+LEAST_WIDE, MAX_UNPACKED, UNPACKING_MEMORY = 8, 1_000_000, 64_000_000
+CODECS = "cp1252", "latin-1", "cp437", "mac_roman", "cp1251"
 _ESCAPE = re.compile(
-    r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[x']([0-9a-fA-F]{2})|(?P<octal>[0-3][0-7]{2})"
-    r'|(?P<sign>["\\/bfnrt])|([0-9a-fA-F]{2,6}) ?)|(?:\\N\{)?U\+([0-9a-fA-F]{4,6})\}?'
+    r"(?:\\|`(?=u\{))(?:[xu]\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[x']([0-9a-fA-F]{2})"
+    r"|(?P<octal>[0-3]?[0-7]{1,2})|(?P<sign>[bfnrt\n!-/:-@\[-`{-~]))"
+    r"|(?:\\N\{)?U\+([0-9a-fA-F]{4,6})\}? ?"
 )
 _LONG_REFERENCE = re.compile(r"&#0*([0-9]{8,});?")
 _PADDED_REFERENCE = re.compile(r"&#([xX]?)0+(?=[0-9a-fA-F])")
-_TAG = re.compile(r"<[a-zA-Z/!?](?:=\s*+(?:\"[^\"]*\"|'[^']*')|[^<>])*+>")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
-_BASE64_RUN = re.compile(r"(?=[a-z]{0,40}[A-Z0-9+/_-])[A-Za-z0-9+/_-]{12,}={0,2}")
-_PERCENT_U = re.compile("%u([0-9a-fA-F]{4})")
+# Tags, colours of a terminal, overstriking, times of subtitles.
+_MARKUP = re.compile(
+    r"<[a-zA-Z/!?](?:=\s*+(?:\"[^\"]*\"|'[^']*')|[^<>])*+>|\x1b\[[\d;]*[A-Za-z]|.\x08|\[/?[a-z]{1,9}\]"
+    r"|(?<![\d:.,])\d[\d:.,]*+ --> [\d:.,]*\d"
+)
+_COMMAND = re.compile(r"\\[a-zA-Z]+-?\d* ?")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,6}")
+_BASE64_RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?=[a-z/_-]{0,400}[A-Z0-9+=])[A-Za-z0-9+/_-]{12,}={0,6}")
 _HEX_RUN = re.compile(r"(?:(?:0x)?[0-9a-fA-F]{2}[ :,-]{0,2}){5,}(?:0x)?[0-9a-fA-F]{2}")
-_DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){4,}-?\d{1,7}(?:\.0)?(?![\d.])")
-_HIGH_RUN = re.compile(r"[\x80-\xff\u0152-\u02dc\u2013-\u2122]{2,}")
+_WRAPPED = re.compile(r"(?<=[A-Za-z0-9+/]{16})\r?\n[ \t>]*(?=[A-Za-z0-9+/]{2})")
+_DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){2,}-?\d{1,7}(?:\.0)?(?![\d.])")
+_NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x08\x0e-\x1a]")
+_AT = re.compile(r"[\[({]\s*(?:@|[aA][tT])\s*[\])}]| at (?=[\w.-]+ dot \w)")
+_DOT = re.compile(r"[\[({]\s*(?:\.|[dD][oO][tT])\s*[\])}]| dot (?=\w)")
+# A line that quoted-printable broke, and a header of a mail in several encoded words.
+_BROKEN_WORD = re.compile(r"=\r?\n|\?=\s+=\?[\w-]+\?[bBqQ]\?")
 _PUNYCODE = re.compile(r"(?i)\bxn--[a-z0-9-]+")
-# Letters in circles, and the invisible letters of tags.
-_DISGUISED = re.compile("[\u2460-\u24ff\U0001f110-\U0001f189\U000e0020-\U000e007e]")
-_TAGS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F)}
+_HIGH_RUN = re.compile(r"[^\x00-\x7f]{2,}")
+_STRINGS = re.compile(rb"(?:[\b\t\n\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3}){8,}")
+# Letters in circles and squares, and the invisible letters of tags.
+_DISGUISED = re.compile("[\u2460-\u24ff\U0001f110-\U0001f1ff\U000e0020-\U000e007e]")
+_PLAIN_LETTERS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F)} | {
+    start + at: 65 + at for start in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
+}
 # Inside of an address: characters that a reader does not see, and those that look alike.
-_UNSEEN = re.compile("[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2060-\u206f\ufeff]")
+_UNSEEN = re.compile(
+    "[\0\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u20d0-\u20f0\ufe00-\ufe0f\ufeff\ufff9-\ufffb]"
+)
+# An address may be broken over lines, also of a comment or of a mail that quotes it.
+_LINE_BREAK = re.compile(r"(?<![ \t])[ \t]*+\r?\n[\s>|#*]*")
 _DASHES = re.compile("[\u2010-\u2015\u2212]")
 
 
 def _unescape(text: str) -> str:
-    """Decode the escapes of JSON, programming languages, RTF and CSS, wherever they are."""
+    """Decode the escapes of JSON, programming languages and patterns, wherever they are."""
 
     def decode(escape: re.Match[str]) -> str:
         if sign := escape["sign"]:
-            return {"n": "\n", "r": "\n", "t": "\t"}.get(sign, sign.strip("bf"))
-        if octal := escape["octal"]:
-            return chr(int(octal, 8))
-        code = int(next(digits for digits in escape.groups() if digits), 16)
+            return {"n": "\n", "r": "\n", "t": "\t"}.get(sign, sign.strip("bf\n"))
+        octal = escape["octal"]
+        code = int(octal, 8) if octal else int(next(digits for digits in escape.groups() if digits), 16)
         return chr(code) if code <= sys.maxunicode else "\ufffd"
 
-    return _ESCAPE.sub(decode, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _ESCAPE.sub(decode, text)
+
+
+def _decode_codes(name: str, notation: str, base: int) -> "Decoder":
+    """Return what decodes characters, or halves of them, that are written as numbers."""
+    pattern = re.compile(notation)
+
+    def decode(found: re.Match[str]) -> str:
+        code = int(found[1], base)
+        return chr(code % 0x10000 if code < 0 else code) if code <= sys.maxunicode else "\ufffd"
+
+    return name, pattern, partial(pattern.sub, decode)
 
 
 def _replace_references(text: str) -> str:
@@ -119,17 +154,26 @@ def _decode_bytes(sign: str) -> Callable[[str], str]:
 
 
 def _read_bytes(data: bytes) -> str | None:
-    """Return the text that these bytes are: in UTF-8, 16 or 32, in Latin-1, or packed; None for anything else."""
+    """Return the text that these bytes are, or have in them: in UTF-8, 16 or 32, in Latin-1, or packed; else None."""
     for start, unpack in _UNPACKERS.items():
         with suppress(ValueError, OSError, EOFError, lzma.LZMAError, zlib.error):
             data = unpack(data) if data.startswith(start) else data
-    is_wide, is_little = 3 * data.count(0) > len(data), 2 * data[1::2].count(0) > data.count(0)
-    has_mark = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    with suppress(ValueError):
-        return data.decode("utf-16" if has_mark else "utf-8" if not is_wide else f"utf-16-{'lb'[not is_little]}e")
+    if _is_readable(text := data.decode("utf-8", "replace")):
+        return text
     text = data.decode("cp1252", "replace")
-    is_text = "".join(text.split()).isprintable() and len(re.findall(r"[\w\s]", text, re.ASCII)) > 0.75 * len(text)
-    return text if is_text else None
+    if _is_readable(text) and len(re.findall(r"[\w\s]", text, re.ASCII)) > 0.75 * len(text):
+        return text
+    with suppress(ValueError, zlib.error):
+        if _is_readable(text := zlib.decompressobj(-15).decompress(data, MAX_UNPACKED).decode()) and text:
+            return text
+    encodings = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be") if len(data) >= LEAST_WIDE else ()
+    wide = (text for encoding in encodings if _is_readable(text := data.decode(encoding, "ignore")))
+    strings = b"\n".join(_STRINGS.findall(data)).decode("utf-8", "replace")
+    return BETWEEN.join(filter(None, (*wide, strings))) or None
+
+
+def _is_readable(text: str) -> bool:
+    return "\ufffd" not in text and "".join(_UNSEEN.sub("", text).split()).isprintable()
 
 
 _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
@@ -142,17 +186,17 @@ _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
 def _decode_base64(text: str) -> str:
     """Decode Base64 in either alphabet, or Base32: the whole value, which may have line breaks, and every long run."""
 
-    def decode(packed: str) -> str | None:
-        plain = packed.translate({45: 43, 95: 47}).rstrip("=")
+    def decode(packed: str) -> str:
+        plain, found = packed.translate({45: 43, 95: 47}).rstrip("="), []
         with suppress(ValueError):
-            if found := _read_bytes(b32decode(plain + "=" * (-len(plain) % 8), casefold=True)):
-                return found
+            found.append(_read_bytes(b32decode(plain + "=" * (-len(plain) % 8), casefold=True)))
         plain = plain[: len(plain) - (len(plain) % 4 == 1)]
-        return _read_bytes(b64decode(plain + "=" * (-len(plain) % 4)))
+        return BETWEEN.join(filter(None, (*found, _read_bytes(b64decode(plain + "=" * (-len(plain) % 4))))))
 
     whole = "".join(text.split())
-    decoded = decode(whole) if _BASE64.fullmatch(whole) else None
-    return f"{decoded or ''} {_BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], text)}"
+    decoded = decode(whole) if _BASE64.fullmatch(whole) else ""
+    runs = _BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], _WRAPPED.sub("", text))
+    return f"{decoded}{BETWEEN}{runs}" if decoded else runs
 
 
 def _decode_digits(run: re.Match[str]) -> str:
@@ -166,31 +210,17 @@ def _decode_digits(run: re.Match[str]) -> str:
     return "".join(chr(number) if 0 <= number <= sys.maxunicode else " " for number in numbers)
 
 
-def _decode_url(text: str) -> str:
-    return _decode_percent(_PERCENT_U.sub(lambda code: chr(int(code[1], 16)), text).replace("+", " "))
-
-
 def _decode_hex(text: str) -> str:
-    def decode(run: re.Match[str]) -> str:
-        data = bytes.fromhex(re.sub("0x|[ :,-]", "", run[0]))
-        # The word before may end with two such digits, and the word after it begin with them.
-        for first, last in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            if plain := _read_bytes(data[first : len(data) - last]):
-                before, after = run[0][: 2 * first], run[0][len(run[0]) - 2 * last :]
-                return f"{before} {plain} {after}" if first or last else plain
-        return run[0]
-
-    return _HEX_RUN.sub(decode, text)
+    return _HEX_RUN.sub(lambda run: _read_bytes(bytes.fromhex(re.sub("0x|[ :,-]", "", run[0]))) or run[0], text)
 
 
-def _repair_mojibake(text: str) -> str:
+def _repair_mojibake(encoding: str) -> Callable[[str], str]:
+    """Return what repairs UTF-8 that was read in this encoding."""
+
     def repair(run: re.Match[str]) -> str:
-        for encoding in ("cp1252", "latin-1"):
-            with suppress(UnicodeError):
-                return run[0].encode(encoding).decode()
-        return run[0]
+        return run[0].encode(encoding, "ignore").decode("utf-8", "ignore") or run[0]
 
-    return _HIGH_RUN.sub(repair, text)
+    return lambda text: _HIGH_RUN.sub(repair, text)
 
 
 def _decode_punycode(label: re.Match[str]) -> str:
@@ -203,24 +233,37 @@ def _decode_punycode(label: re.Match[str]) -> str:
 _decode_percent, _decode_equals = _decode_bytes("%"), _decode_bytes("=")
 # Name, a pattern without which nothing is encoded, and what decodes it.
 Decoder = tuple[str, re.Pattern[str], Callable[[str], str]]
+# Commands of LaTeX and RTF, and numbers of characters, in notations of which several may seem to fit.
+NOTATIONS: tuple[Decoder, ...] = (
+    ("markup", _COMMAND, partial(_COMMAND.sub, "")),
+    _decode_codes("SQL escapes", r"\\(\+[0-9a-fA-F]{6}|[0-9a-fA-F]{4})", 16),
+    _decode_codes("CSS escapes", r"\\([0-9a-fA-F]{1,6})\s?", 16),
+    _decode_codes("RTF escapes", r"\\u(-?\d{1,5}) ?\??", 10),
+    _decode_codes("decimal escapes", r"\\(\d{1,3})", 10),
+    _decode_codes("calls of CHR", r"[cC][hH][rR]\w?\(\s*(\d{1,7})\s*\)[\s|&+.,]*", 10),
+)
 DECODERS: tuple[Decoder, ...] = (
-    ("JSON escapes", re.compile(r"\\|U\+"), _unescape),
+    ("JSON escapes", re.compile(r"\\|U\+|`u\{"), _unescape),
     # Before entities, which it may break over lines.
-    ("quoted-printable", re.compile("="), lambda text: _decode_equals(re.sub(r"=\r?\n", "", text))),
+    ("quoted-printable", re.compile("="), lambda text: _decode_equals(_BROKEN_WORD.sub("", text))),
     ("entities", re.compile("&"), _replace_references),
-    ("URL encoding", re.compile("%"), _decode_url),
+    _decode_codes("URL encoding", "%u([0-9a-fA-F]{4})", 16),
+    ("URL encoding", re.compile("%"), lambda text: _decode_percent(text.replace("+", " "))),
     ("Base64", _BASE64, _decode_base64),
-    ("hexadecimal digits", _HEX_RUN, _decode_hex),
-    ("numbers of bytes and characters", _DIGITS, lambda text: _DIGITS.sub(_decode_digits, text)),
+    ("hexadecimal digits", re.compile(r"\d[0-9a-fA-F]?(?:[ :,-]{0,2}(?:0x)?[0-9a-fA-F]{2}){3}"), _decode_hex),
+    ("numbers of bytes and characters", _NUMBERS, lambda text: _DIGITS.sub(_decode_digits, text)),
+    ("bytes as characters", _CONTROL, lambda text: _read_bytes(text.encode("latin-1", "replace")) or text),
     ("UTF-7", re.compile(r"\+[A-Za-z]"), lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace")),
-    ("mojibake", _HIGH_RUN, _repair_mojibake),
-    ("Punycode", _PUNYCODE, lambda text: _PUNYCODE.sub(_decode_punycode, text)),
-    ("letters in disguise", _DISGUISED, lambda text: unicodedata.normalize("NFKC", text.translate(_TAGS))),
-    ("markup", re.compile("<"), lambda text: _TAG.sub("", text)),
+    *(("mojibake", _HIGH_RUN, _repair_mojibake(codec)) for codec in CODECS),
+    ("Punycode", re.compile("--"), lambda text: _PUNYCODE.sub(_decode_punycode, text)),
+    ("letters in disguise", _DISGUISED, lambda text: unicodedata.normalize("NFKC", text.translate(_PLAIN_LETTERS))),
+    ("addresses in words", _AT, partial(_AT.sub, "@")),
+    ("addresses in words", _DOT, partial(_DOT.sub, ".")),
+    ("markup", _MARKUP, partial(_MARKUP.sub, "")),
 )
 FORMS = (
     "as stored: texts, names of fields, ids, numbers, items of lists, comments, link targets, and all values together",
-    f"decoded, several times over: {', '.join(name for name, _, _ in DECODERS[:-1])}",
+    f"decoded, several times over: {', '.join(dict.fromkeys(name for name, _, _ in (*DECODERS[:-1], *NOTATIONS)))}",
     "as a reader sees it: without markup, comments, link targets, case, accents, invisible characters and punctuation",
 )
 
@@ -344,8 +387,12 @@ class Search:
                 raise InvalidParameterError("A text to look for must have at least three letters or digits")
         if len(short) > MAX_SHORT_TEXTS:
             raise InvalidParameterError(f"More than {MAX_SHORT_TEXTS:,} texts have few letters: check them in parts")
-        # Stored as a number, digits have no leading zeros.
-        self._short = [(re.sub(r"\A0+(?=\d{3,}\Z)", "", each.letters.text), int(each.name)) for each in short]
+        # Stored as a number, digits have no leading zeros; the last word of a name may come first.
+        self._short = [
+            (re.sub(r"\A0+(?=\d{3,}\Z)", "", letters), int(each.name))
+            for each in short
+            for letters in {each.letters.text, Letters.of(re.sub(r"\A(.+) (\S+)\Z", r"\2 \1", each.text)).text}
+        ]
         self._index = PassageIndex(self._documents)
         self._shingles: dict[int, set[int]] = {}
         # The letters of a point that were compared: most forms of a value have the same.
@@ -405,7 +452,7 @@ class Search:
             self._add_id(number, point, reader)
         self._compared.clear()
         for path, value, may_be_encoded in _read_values(point, payloads):
-            where = here._replace(field=self._name_field(path))
+            where = here._replace(field=path)
             for form, text in _read_forms(value) if may_be_encoded else [("", value)]:
                 self._compare_text(text, where, form)
 
@@ -415,33 +462,32 @@ class Search:
         is_shown = len(path) <= LONGEST_FIELD and not any(short in letters for short, _ in self._short)
         return path if is_shown else "(a field whose name is not repeated here)"
 
-    def _compare_url(self, text: str, where: "_Where") -> None:
-        plain = plain_address(text) if self._urls else ""
-        lower = plain.lower()
-        for pattern, number in self._urls:
-            if pattern.host in lower and pattern.is_in(plain):
-                self._add(number, How.URL, where, "A value names this document")
-
     def _compare_text(self, text: str, where: "_Where", form: str) -> None:
-        self._compare_url(text, where)
-        for number in self._by_hash.get(digest(text), ()):
+        for number in self._by_hash.get(digest(text), ()) if self._by_hash else ():
             self._add(number, How.EXACT_TEXT, where, f"The same text, {form or 'byte for byte'}")
-        if not self._documents:
-            return
         for whole in (True, False) if find_hidden(text) else (True,):
             letters = Letters.of(text, whole=whole).text
-            if letters not in self._compared:
+            if whole and self._urls:
+                self._compare_url(text, letters, where)
+            if self._documents and letters not in self._compared:
                 self._compared.add(letters)
                 self._compare_letters(text, letters, where)
+
+    def _compare_url(self, text: str, letters: str, where: "_Where") -> None:
+        likely = [(pattern, number) for pattern, number in self._urls if pattern.letters in letters]
+        forms = {text, _LINE_BREAK.sub("", text)} if likely else ()
+        for form in map(plain_address, forms):
+            for pattern, number in likely:
+                if pattern.is_in(form):
+                    self._add(number, How.URL, where, "A value names this document")
 
     def _compare_letters(self, text: str, letters: str, where: "_Where") -> None:
         for short, number in self._short:
             if short in letters:
                 self._add(number, How.PASSAGE, where, "The text is in it")
-        common: dict[int, int] = {}
+        common = Counter[int]()
         for place in self._index.find_passages(letters):
-            number = int(place.document.name)
-            common[number] = common.get(number, 0) + place.end - place.start
+            common[int(place.document.name)] += place.end - place.start
         for number, letters_in_common in common.items():
             self._judge_passage(number, letters_in_common, text, len(letters), where)
 
@@ -480,9 +526,8 @@ class Search:
         config, embedder, searched = reader.vector, reader.require_embedder(), 0
         for number, part in queries:
             # A stored vector is that of a document; a user searches with a question.
-            [vector] = reader.embed(
-                [part], InputType.DOCUMENT if part == self.subjects[number].text else InputType.QUERY
-            )
+            is_whole = part == self.subjects[number].text
+            [vector] = reader.embed([part], InputType.DOCUMENT if is_whole else InputType.QUERY)
             if vector is None:
                 continue  # too long; its sentences are searched for
             if len(vector) != config.size:
@@ -493,7 +538,7 @@ class Search:
             [points] = reader.search([StoreQuery(reader.name, TOP_K, dense=DenseLeg(config, vector))])
             for point in points:
                 self._compare(point, reader)
-                if point.score >= SAME and part == self.subjects[number].text:
+                if point.score >= SAME and is_whole:
                     details = f"A point has its vector (cosine {point.score:.4f})"
                     self._add(number, How.VECTOR, _Where(reader.name, point.id), details)
             searched += 1
@@ -508,8 +553,8 @@ class Search:
             return  # it is the vector, or a part, of a text that was found already
         self.hits_total += 1
         if len(found) < MAX_HITS:
-            at = where._asdict()
-            found.append(Hit(how=how, details=details, **at))
+            at = None if where.field is None else self._name_field(where.field)
+            found.append(Hit(how=how, details=details, **where._replace(field=at)._asdict()))
 
 
 class _Where(NamedTuple):
@@ -537,67 +582,73 @@ class _UrlPattern:
     def __init__(self, url: str) -> None:
         address, _, query = url.strip().partition("#")[0].partition("?")
         host, slash, path = plain_address(unquote(re.sub(r"^\w+://(?:www\.)?", "", address))).rstrip("/").partition("/")
-        self._query = set(parse_qsl(query.lower(), keep_blank_values=True))
+        self._query = set(_read_query(query))
         is_long_id = len(host) >= LONG_ID and any(char.isdigit() for char in host)
-        self._is_address = bool(slash) or "." in host or is_long_id
+        self._is_address, name = bool(slash) or "." in host or is_long_id, host
+        host = (host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host).lower()
+        words = re.findall(r"[^\W_]+", f"{host} {path}")
+        # What the letters of every text have that names the document.
+        self.letters = max((Letters.of(word, whole=True).text for word in words), key=len, default="")
         if not self._is_address:
-            self.host, self._pattern = host.lower(), re.compile(rf"\s*{re.escape(host)}\s*\Z")
+            self._pattern = re.compile(rf"\s*{re.escape(name)}\s*\Z")
             return
-        self.host = host = (host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host).lower()
-        rest = "".join(rf"[/\s\u203a]+{re.escape(part)}" for part in path.split("/")) if path else ""
+        labels, parts = (
+            [re.escape(each) for each in text.split(sign) if each] for text, sign in ((host, "."), (path, "/"))
+        )
+        names = ["[.]".join(labels) + r"\.?(?::\d+)?" + r"[/\s\u203a]+".join(["", *parts])]
+        if parts:  # a name as that of a package, or of a file
+            names += ["[.,]".join(labels[::-1]) + r"\)?" + "[/.]".join(["", *parts]), "[_-]".join(words)]
         self._pattern = re.compile(
-            rf"(?i)(?<![\w.-])(?:www\.)?{re.escape(host)}\.?(?::\d+)?{rest}/?(?:index\.\w+)?(?![\w/%~.-]*[\w/%~-])"
-            r"(?:\?([^#\s\"'<>)\]]*))?"
+            rf"(?i)(?<![\w.-])(?:www\.)?(?:{'|'.join(names)})(?:\.html?|/?(?:index\.\w+)?)(?![\w/%~.-]*[\w/%])"
+            r"(?:\?([^#\s\"'<>()\[\]{}|\\`]*))?"
         )
 
     def is_in(self, text: str) -> bool:
         """Whether a value, which `plain_address` has simplified, names the document."""
         if not self._is_address:
             return bool(self._pattern.match(text))
-        found = self._pattern.finditer(text)
-        queries = (parse_qsl((match[1] or "").lower(), keep_blank_values=True) for match in found)
-        return any(self._query <= set(query) for query in queries)
+        return any(self._query <= set(_read_query(found[1] or "")) for found in self._pattern.finditer(text))
+
+
+def _read_query(query: str) -> list[tuple[str, str]]:
+    return parse_qsl(query.lower().rstrip(".,;:!/*_~").replace(";", "&"), keep_blank_values=True)
 
 
 def plain_address(text: str) -> str:
-    """Write addresses in a text in one way: Unicode hosts, no invisible characters, no empty or dot segments."""
-    text = _DASHES.sub("-", _UNSEEN.sub("", unicodedata.normalize("NFKC", text))).replace("\\", "/")
-    text = _PUNYCODE.sub(_decode_punycode, text.replace("[.]", "."))
+    """Write addresses in a text in one way: Unicode hosts, no accents and invisible characters, no empty segments."""
+    text = _PUNYCODE.sub(_decode_punycode, text)
+    text = _DASHES.sub("-", _UNSEEN.sub("", unicodedata.normalize("NFKD", text))).replace("\\", "/")
     text = re.sub(r"(?<!:)/(?:\.?/)+", "/", text)
     return re.sub(r"/(?!\.\./)[^/\s?#]+/\.\.(?=/)", "", text) if "/../" in text else text
 
 
-def _read_forms(value: str) -> Iterator[tuple[str, str]]:
-    """Yield a value as it is stored, and each form that it can be decoded to, with how it was encoded."""
-    forms = {value: ""}
-    yield "", value
-    if not any(pattern.search(value) for _, pattern, _ in DECODERS):
-        return
-    latest = [value]
+@lru_cache(maxsize=1_000)
+def _read_forms(value: str) -> Sequence[tuple[str, str]]:
+    """Return a value as it is stored, and each form that it can be decoded to, with how it was encoded."""
+    forms, latest = {value: ""}, [value]
     for _ in range(2):
         before, latest = latest, []
         for text in before:
             for name, form in _decode_once(text):
                 if form not in forms:
-                    forms[form] = f"{forms[text]}, {name}".removeprefix(", ")
+                    forms[form] = f"{forms[text] or 'decoded from'} {name}"
                     latest.append(form)
-                    yield f"decoded from {forms[form]}", form
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_ROUNDS if latest else 0):
         before_round = value
         for decoder in DECODERS:
             value = next((form for _, form in _decode_once(value, (decoder,))), value)
-            if value not in forms:
-                forms[value] = "several encodings"
-                yield "decoded from several encodings", value
+            forms.setdefault(value, SEVERAL)
+        forms |= {form: SEVERAL for _, form in _decode_once(value) if form not in forms}
         if value == before_round:
-            return
+            break
+    return [(how, form) for form, how in forms.items()]
 
 
-def _decode_once(text: str, decoders: Sequence[Decoder] = DECODERS) -> Iterator[tuple[str, str]]:
+def _decode_once(text: str, decoders: Sequence[Decoder] = (*DECODERS, *NOTATIONS)) -> Iterator[tuple[str, str]]:
     """Yield the text decoded in each way that may apply; half of a character is replaced."""
     for name, pattern, decode in decoders:
         if pattern.search(text):
-            yield name, decode(text).encode("utf-8", "replace").decode()
+            yield name, decode(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str, bool]]:
@@ -623,7 +674,8 @@ def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str,
             value = [value[key] for key in sorted(value, key=int)]
         if isinstance(value, list | tuple):
             stack += [(f"{path}[]", name, item) for item in reversed(value)]
-            yield f"{path}[]", " ".join(_write(item) for item in value if isinstance(item, str | int | float)), True
+            items = [_write(item) for item in value if isinstance(item, str | int | float)]
+            yield f"{path}[]", ("" if max(map(len, items), default=0) == 1 else " ").join(items), True
         elif value is not None and not isinstance(value, bool):
             inner = parse_json(value)
             stack += [(path, name, inner)] if inner is not None else []

@@ -12,7 +12,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from chunkproof.contract import MismatchKind
 from chunkproof.proof.integrity import compare
@@ -28,8 +28,10 @@ LEAST_SHARE = 0.5
 # All searches for texts shorter than two seeds may read this many letters together.
 MAX_SHORT_SEARCH = 5_000_000_000
 MARKUP = "markup"
-# Letters that have no accent in Unicode's eyes, and one that only stretches Arabic words.
-_PLAIN = str.maketrans("ŁłØøĐđıŦŧĦħ", "LlOoDdiTtHh", "\u0640")
+# Letters that have no accent in Unicode's eyes, those that look like Latin ones, and those that nobody sees.
+_PLAIN = str.maketrans(
+    "łøđŧħавекмнорстухіјѕαβεηικνορτυχ", "lodthabekmhopctyxijsabenikvoptux", "\u0640\u115f\u1160\u3164"
+)
 _WORD = re.compile(r"[^\W_]+")
 # The targets of links, which a renderer of Markdown leaves out.
 _TARGET = re.compile(r"(?<=\])\([^()\s]{0,2000}\)|(?<=\])\[[^\[\]\n]{0,200}\]")
@@ -37,23 +39,36 @@ _TARGET = re.compile(r"(?<=\])\([^()\s]{0,2000}\)|(?<=\])\[[^\[\]\n]{0,200}\]")
 
 @dataclass(frozen=True)
 class Letters:
-    """The letters and digits of a text, in one case and without accents, and where each one comes from."""
+    """The letters and digits of a text, in one case and without accents."""
 
     text: str
-    offsets: "array[int]"
+    _source: str
+    _shown: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, text: str, *, whole: bool = False) -> "Letters":
         """Take the letters of a text; what a renderer of Markdown hides is left out, unless the `whole` is wanted."""
-        parts: list[str] = []
-        offsets: array[int] = array("I")
-        at = 0
+        shown, at = [], 0
         for start, end in () if whole else find_hidden(text):
             if start >= at:
-                _add_letters(text, at, start, parts, offsets)
+                shown.append((at, start))
                 at = end
-        _add_letters(text, at, len(text), parts, offsets)
-        return cls("".join(parts), offsets)
+        shown.append((at, len(text)))
+        letters = "".join(word for part in shown for word in _WORD.findall(text, *part))
+        return cls(letters.lower() if letters.isascii() else "".join(map(_fold, letters)), text, tuple(shown))
+
+    @cached_property
+    def offsets(self) -> "array[int]":
+        """Where each letter comes from."""
+        words = (word for part in self._shown for word in _WORD.finditer(self._source, *part))
+        offsets: array[int] = array("I")
+        for word in words:
+            if word[0].isascii():
+                offsets.extend(range(*word.span()))
+                continue
+            for at, char in enumerate(word[0], start=word.start()):
+                offsets.extend([at] * len(_fold(char)))
+        return offsets
 
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
@@ -66,24 +81,11 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _add_letters(text: str, start: int, end: int, parts: list[str], offsets: "array[int]") -> None:
-    for word in _WORD.finditer(text, start, end):
-        run = word[0]
-        if run.isascii():
-            parts.append(run.lower())
-            offsets.extend(range(word.start(), word.end()))
-            continue
-        for at, char in enumerate(run, start=word.start()):
-            plain = _fold(char)
-            parts.append(plain)
-            offsets.extend([at] * len(plain))
-
-
 @lru_cache(maxsize=10_000)
 def _fold(char: str) -> str:
-    folded = unicodedata.normalize("NFKD", char.translate(_PLAIN)).casefold()
+    folded = unicodedata.normalize("NFKD", char).casefold()
     plain = (each for each in unicodedata.normalize("NFKD", folded) if each.isalnum())
-    return "".join(str(unicodedata.digit(each, each)) for each in plain)
+    return "".join(str(unicodedata.digit(each, each)) for each in plain).translate(_PLAIN)
 
 
 @dataclass
@@ -156,7 +158,13 @@ class PassageIndex:
 
     def find_passages(self, letters: str) -> list[SourcePlace]:
         """Find the passages of the documents that are in the letters of a text, from 24 letters on."""
-        return list(self._find_parts(letters))
+        size = len(letters)
+        if len(self._places) < size // 4:
+            is_possible = any(seed in letters for seed in self._places)
+        else:
+            parts = map(letters.__getitem__, map(slice, range(size - SEED + 1), range(SEED, size + 1)))
+            is_possible = not self._places.keys().isdisjoint(parts)
+        return list(self._find_parts(letters)) if is_possible else []
 
     def _find_whole(self, letters: str) -> Iterator[SourcePlace]:
         if len(letters) < 2 * SEED - 1:

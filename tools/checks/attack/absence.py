@@ -4,6 +4,8 @@ import base64
 import html
 import json
 import quopri
+import re
+import zlib
 from collections.abc import Callable
 from random import Random
 from time import process_time
@@ -39,6 +41,17 @@ FORMS: tuple[Callable[[str], str], ...] = (
     lambda text: f"<!-- {text} -->",
     lambda text: f'<a href="https://example.org/?q={quote(text)}">more</a>',
     lambda text: text.replace(" ", "<b> </b>"),
+    lambda text: base64.b64encode(zlib.compress(text.encode())[2:-4]).decode(),
+    lambda text: base64.encodebytes(text.encode() * 2).decode().replace("\n", "\n  "),
+    lambda text: base64.b32encode(text.encode()).decode().lower(),
+    lambda text: text.encode("utf-16-le").hex(" "),
+    lambda text: text.encode("utf-16-be").decode("latin-1"),
+    lambda text: "".join(f"\\x{{{ord(char):x}}}" for char in text),
+    lambda text: "".join(f"\\{ord(char):06x}" for char in text),
+    lambda text: "".join(f"\\u{ord(char)}?" for char in text),
+    lambda text: " & ".join(f"Chr({ord(char)})" for char in text),
+    lambda text: " ".join(f"\\emph{{{word}}}" for word in text.split()),
+    lambda text: "\n".join(f"> {word}" for word in text.split()),
 )
 PLACES: tuple[Callable[[str], dict[str, Any]], ...] = (
     lambda value: {"text": f"Before. {value} After."},
@@ -58,6 +71,11 @@ ADDRESSES: tuple[Callable[[str], str], ...] = (
     lambda url: f"See ({url}).",
     lambda url: url.replace("docs.", "user:pw@www.docs."),
     lambda url: quote(url, safe=""),
+    lambda url: f"{url[:21]}\n> {url[21:]}",
+    lambda url: url.removeprefix("https://").replace("/", "_").replace(".", "_"),
+    lambda url: "com.example.docs." + url.partition(".com/")[2].replace("/", "."),
+    lambda url: url.replace(".", "(.)").replace("https", "hxxps"),
+    lambda url: re.sub(r"(\W)", r"\\\1", url),
 )
 
 
