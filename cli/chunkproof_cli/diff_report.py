@@ -140,6 +140,7 @@ class DiffReport(Model):
     report: Literal["diff"] = "diff"
     a: Side
     b: Side
+    changed: tuple[str, ...] = Field((), description="Sides to which points were added, or removed, meanwhile")
     texts: TextDiff
     vectors: VectorDiff
     others: tuple[NamedVectorDiff, ...] = ()
@@ -183,7 +184,7 @@ class DiffReport(Model):
     @property
     def unjudged(self) -> tuple[str, ...]:
         """What could not be compared."""
-        found = []
+        found = [*self.changed]
         if self.texts.kinds.get(Kind.UNVERIFIABLE):
             found.append("chunks without a readable text")
         if self.vectors.space is SpaceRelation.UNKNOWN and "vectors" not in self.allowed:
@@ -203,12 +204,10 @@ class DiffReport(Model):
     @property
     def verdict(self) -> str:
         """The line that explains the exit code."""
-        same = self.texts.kinds.get(Kind.MATCH, 0)
-        parts = [
-            f"{same:,} of {plural(self.a.points, 'chunk')} the same",
-            self._describe_texts(),
-            self._describe_vectors(),
-        ]
+        kinds = self.texts.kinds
+        others = (f"{count:,} {NAMES[Kind(kind)]}" for kind, count in kinds.items() if count and kind != Kind.MATCH)
+        same = f"{kinds.get(Kind.MATCH, 0):,} of {plural(self.a.points, 'chunk')} the same"
+        parts = [same, ", ".join(others), self._describe_vectors()]
         if found := self.queries:
             parts.append(
                 f"results overlap {found.overlap:.1%} (95 %: {found.overlap_low:.1%} to {found.overlap_high:.1%}) over "
@@ -222,18 +221,10 @@ class DiffReport(Model):
             head = f"Not judged: {', '.join(self.unjudged)}"
         return f"{head}. {'; '.join(filter(None, parts))}."
 
-    def _describe_texts(self) -> str:
-        return ", ".join(
-            f"{count:,} {NAMES[Kind(kind)]}" for kind, count in self.texts.kinds.items() if count and kind != Kind.MATCH
-        )
-
     def _describe_vectors(self) -> str:
         found = self.vectors
-        sizes = (
-            f" ({self.a.vector_size} and {self.b.vector_size} values)"
-            if found.space is SpaceRelation.OTHER_SIZE
-            else ""
-        )
+        has_other_size = found.space is SpaceRelation.OTHER_SIZE
+        sizes = f" ({self.a.vector_size} and {self.b.vector_size} values)" if has_other_size else ""
         median = f" (median cosine {found.median:.4f})" if found.median is not None else ""
         others = "".join(f"; {other.details}" for other in self.others)
         name = f" ({found.name})" if found.name else ""

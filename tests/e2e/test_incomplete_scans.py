@@ -1,7 +1,9 @@
 """No verdict and no file is made of a scan that does not return every point that Qdrant counts."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from qdrant_client import QdrantClient, models
@@ -9,7 +11,7 @@ from qdrant_client import QdrantClient, models
 from chunkproof.collection import reader
 
 from support.commands import Command
-from support.lying_server import LIES, lying_server
+from support.lying_server import LIES, Lie, empty_payloads, end_early, leave_out_payloads, lying_server
 from support.qdrant_server import QdrantServer
 
 POINTS = 40
@@ -78,6 +80,47 @@ def test_a_count_that_fits_the_pages_does_not_hide_the_points_behind_the_last(
     assert run.code == 3, run.out + run.err
     assert "but it has more" in run.out + run.err
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("lie", [leave_out_payloads, empty_payloads])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_points_without_the_payloads_that_were_asked_for_are_not_taken_for_empty_ones(
+    command: str,
+    lie: Lie,
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with lying_server(served_qdrant.url, lie) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof(*(word.format(name=stored, folder=tmp_path) for word in COMMANDS[command]))
+    assert run.code == 3, run.out + run.err
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("command", ["absent", "diff", "pull"])
+def test_what_changes_while_it_is_read_is_not_proved_equal_or_gone(
+    command: str,
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hide(request: dict[str, Any], result: dict[str, Any]) -> None:
+        result["points"] = [point for point in result["points"] if point["id"] <= 20]
+        if request.get("offset") == 20 or (result["next_page_offset"] or 0) > 20:
+            end_early(request, result)
+
+    with lying_server(served_qdrant.url, hide, counts=[20, 40] * 50) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof(*(word.format(name=stored, folder=tmp_path) for word in COMMANDS[command]))
+    assert run.code == 3, run.out + run.err
+    assert re.search("changed from 20 to 40|it has 40", run.out + run.err)
 
 
 @pytest.mark.server

@@ -43,6 +43,16 @@ def go_back(request: dict[str, Any], result: dict[str, Any]) -> None:
         result["next_page_offset"] = 1
 
 
+def leave_out_payloads(request: dict[str, Any], result: dict[str, Any]) -> None:
+    for point in result["points"] if request["with_payload"] else ():
+        del point["payload"]
+
+
+def empty_payloads(request: dict[str, Any], result: dict[str, Any]) -> None:
+    for point in result["points"] if request.get("offset") else ():
+        point["payload"] = None
+
+
 LIES: dict[str, Lie] = {
     lie.__name__: lie
     for lie in (end_early, leave_out_points, repeat_the_page, turn_around, repeat_points, stand_still, go_back)

@@ -49,7 +49,7 @@ from chunkproof_cli.options import (
     reject_api,
     sign_option,
 )
-from chunkproof_cli.output import print_json, print_note, progress_bar, show_warnings_once
+from chunkproof_cli.output import print_json, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import DIFF
 from chunkproof_cli.suites.baseline import CHANCE, measure_changes
 
@@ -133,8 +133,6 @@ def diff(a: str, b: str, outputs: tuple[Path, ...], queries: Path | None, metada
             tolerate=tolerate,
             min_overlap=None if min_overlap is None else min_overlap / 100,
         )
-    for note in filter(None, (reader.change_note for reader in readers)):
-        print_note(note)
     DIFF.write(report, outputs)
     if given.json:
         print_json({**report.model_dump(mode="json"), "verdict": report.verdict, "exit_code": report.exit_code})
@@ -188,6 +186,7 @@ def run_diff(
     return DiffReport(
         a=a,
         b=b,
+        changed=tuple(reader.change_note for reader in readers if reader.change_note),
         texts=texts,
         vectors=vectors,
         others=others,

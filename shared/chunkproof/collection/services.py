@@ -515,7 +515,7 @@ class ScanCheck:
         look: Callable[[PointId], Sequence[PointId]],
         *,
         seen: int = 0,
-        on_change: Callable[[int, int], None] = lambda _before, _after: None,
+        on_change: Callable[[int, int], None] | None = None,
     ) -> None:
         self._name, self._host = name, host
         self._count, self._look, self._on_change = count, look, on_change
@@ -536,13 +536,14 @@ class ScanCheck:
         before, after = self._before, self._count()
         behind = self._look(ids[-1]) if ids else ()
         following = next((point_id for point_id in behind if point_id != ids[-1]), None)
-        if before != after:
+        if before != after and self._on_change:
             self._on_change(before, after)
         is_followed = following is not None
         if is_followed and (before != after or ids[-1] not in behind):
             self._seen -= ids[-1] not in behind
             return following
-        if not is_followed and min(before, after) <= self._seen <= max(before, after):
+        least, most = (min(before, after), max(before, after)) if self._on_change else (after, after)
+        if not is_followed and least <= self._seen <= most:
             return None
         found = f"{self._seen:,} points of {self._name} were read, but it has {'more' if is_followed else f'{after:,}'}"
         reason = "if it was written to meanwhile, run this again, else the server returns other points than it counts"

@@ -265,7 +265,9 @@ class QdrantStore(VectorStore):
         where = self._own(where)
         body = {"exact": True, **filter_field(where)}
         try:
-            return self.call("POST /points/count", deadline, collection, body, where, read=_read_count)
+            return self.call(
+                "POST /points/count", deadline, collection, body, where, read=lambda found: int(found["count"])
+            )
         except StrictModeError:  # it may forbid exact counts
             return self._count_ids(collection, where, deadline)
 
@@ -310,7 +312,7 @@ class QdrantStore(VectorStore):
 
         def read(page: Any) -> tuple[list[Json], PointId | None]:
             structs = [
-                {"id": point["id"], "vector": _name_vectors(point.get("vector")), "payload": point.get("payload") or {}}
+                {"id": point["id"], "vector": _name_vectors(point.get("vector")), "payload": point["payload"]}
                 for point in page["points"]
             ]
             return structs, _read_next_id(page)
@@ -575,11 +577,10 @@ def check_list(value: Any) -> list[Any]:
     return value
 
 
-def _read_count(result: Any) -> int:
-    return int(result["count"])
-
-
 def _read_next_id(page: Any) -> PointId | None:
+    # Qdrant returns at least an empty payload: without one, a point would be taken for one that has nothing.
+    if not all(isinstance(point["payload"], dict) for point in check_list(page["points"])):
+        raise TypeError("a point of a scan has no payload")
     next_id = page.get("next_page_offset")
     return None if next_id is None else _check_id(next_id)
 
