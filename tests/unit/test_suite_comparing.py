@@ -209,6 +209,11 @@ def test_the_interval_leaves_out_0_exactly_when_all_sign_choices_say_so(differen
     assert (total / len(differences) > chance_margin(differences)) is (p_value <= CHANCE)
 
 
+@given(st.lists(st.sampled_from([-1.0, -0.5, -0.37, 0.25, 0.5, 1.0]), min_size=15, max_size=40))
+def test_a_change_and_its_reverse_have_one_margin(differences: list[float]) -> None:
+    assert chance_margin(differences) == chance_margin([-one for one in differences])
+
+
 def test_the_margin_of_drawn_signs_agrees_with_the_normal_distribution() -> None:
     # 400 differences of 1: their sum has a standard deviation of 20; 1 in 60 is beyond 2.128 of them.
     assert chance_margin([1.0, -1.0] * 200) * 400 == pytest.approx(2.128 * 20, abs=2.0)

@@ -104,7 +104,7 @@ def _sum_by_signs(changed: Sequence[float]) -> list[float]:
         sums = [0.0]
         for value in changed[start : start + MAX_ENUMERATED]:
             sums = [total + signed for signed in (value, -value) for total in sums]
-        groups.append(sums)
+        groups.append(sorted(sums))  # in one order for a change and its reverse: tables have one, sentences the other
     if len(groups) == 1:
         return groups[0]
     # A choice of signs is one of each group's: all of them are known, so that a round only draws one for each group.
