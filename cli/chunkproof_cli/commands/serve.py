@@ -163,9 +163,8 @@ def run_server(
         for name in FUNCTIONS:
             load_function(name)
         address = f"http://{host}:{listener.getsockname()[1]}"
-        # That a client did not finish its request is not worth a line.
-        unfinished = ("Cancel ", "Invalid HTTP request")
-        logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(unfinished))
+        aborted = ("Cancel ", "Invalid HTTP request")  # a client did not finish its request
+        logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(aborted))
         config = uvicorn.Config(
             Gateway(host, console),
             log_level="warning",

@@ -89,7 +89,8 @@ class Gateway:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_own_host(_host_header(scope), self._host):
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        if scope["type"] == "http" and not is_own_host(headers.get(b"host", ""), self._host):
             await _send(_gateway_error(403, "Forbidden"), send)
             return
         if scope["type"] != "http":
@@ -145,10 +146,6 @@ def is_own_host(header: str, own: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _host_header(scope: Scope) -> str:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"host"), "")
 
 
 def build_event(scope: Scope, body: bytes) -> dict[str, Any]:

@@ -104,16 +104,11 @@ def fold(word: str) -> str:
 def split_sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each sentence, list item or line of a table, without surrounding whitespace."""
     begin = 0
-    for end in _sentence_ends(text):
-        yield from _split_long(text, begin, end)
-        begin = end
-    yield from _split_long(text, begin, len(text))
-
-
-def _sentence_ends(text: str) -> Iterator[int]:
     for found in _END.finditer(text):
         if found[0][0] != "." or not _is_abbreviation(text, found.start(), found.end()):
-            yield found.end()
+            yield from _split_long(text, begin, found.end())
+            begin = found.end()
+    yield from _split_long(text, begin, len(text))
 
 
 def _is_abbreviation(text: str, dot: int, end: int) -> bool:

@@ -492,9 +492,5 @@ def possible_originals(stored: str, budget: Budget | None = None) -> Iterator[st
     for codec in CODECS:
         budget.spend(len(stored))
         with suppress(UnicodeError):
-            yield _reread(stored, codec).decode()
-
-
-def _reread(text: str, codec: str) -> bytes:
-    """Return the bytes that gave this text when they were read with this codec."""
-    return text.translate(_FROM_CP1252).encode("latin-1") if codec == "cp1252" else text.encode(codec)
+            is_cp1252 = codec == "cp1252"
+            yield (stored.translate(_FROM_CP1252).encode("latin-1") if is_cp1252 else stored.encode(codec)).decode()

@@ -47,7 +47,7 @@ class TenantStore(QdrantStore):
     def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
         """Search the tenant's points; a word weighs by how many of these have it."""
         found = super().search([self._own_query(query, deadline) for query in queries], deadline)
-        return [[_without_text_score(point) for point in points] for points in found]
+        return [[replace(p, scores=p.scores and replace(p.scores, text=None)) for p in points] for points in found]
 
     def _own_query(self, query: StoreQuery, deadline: Deadline) -> StoreQuery:
         text = query.text
@@ -80,7 +80,3 @@ def check_own_words(leg: TextLeg, features: Features) -> None:
             "which shows the words of others. Use mode dense; or search a BM25 vector, which chunkproof load --hybrid "
             "makes, on Qdrant 1.19 or later or with Store=edge, where words are weighed within each tenant"
         )
-
-
-def _without_text_score(point: Point) -> Point:
-    return replace(point, scores=replace(point.scores, text=None)) if point.scores else point

@@ -372,7 +372,8 @@ def judge_run(
     """
     counts = _count(results)
     if comparison:
-        code = _gate_code(comparison.gate, results)
+        code = _error_code(results) or (COULD_NOT_JUDGE if comparison.gate is Gate.NOT_JUDGED else 0)
+        code = FAILED if comparison.gate is Gate.FAILED else code
         warned = comparison.warnings or comparison.newly_failing or comparison.failing_unpaired
         return RunVerdict(exit_code=code, outcome=_outcome(code, bool(warned)), counts=counts, line=comparison.verdict)
     decided = [one for one in criteria if one.decides_failure]
@@ -412,12 +413,6 @@ def _explain(results: Sequence[TestCaseResult], criteria: Sequence[Criterion], *
             yield f"{one.explain_unmet()} (ignored)" if one.ignored else one.explain_unmet()
         elif one.id == PASS_RATE and tolerated and one.verdict is Verdict.MET:
             yield f"{one.shown_figure} passed, limit {one.shown_limit}"
-
-
-def _gate_code(gate: Gate, results: Sequence[TestCaseResult]) -> int:
-    if gate is Gate.FAILED:
-        return FAILED
-    return _error_code(results) or (COULD_NOT_JUDGE if gate is Gate.NOT_JUDGED else 0)
 
 
 def _error_code(results: Sequence[TestCaseResult]) -> int:

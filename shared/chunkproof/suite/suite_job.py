@@ -108,8 +108,8 @@ class ShardedSuite(ShardedJob[SuitePlan]):
         plan = self.plan()
         with self._recording_failure(shard):
             pinned = backend.at(plan.versions)
-            loaded = self._load_results(shard)
-            cases = (TestCaseResult.pending(result) if _is_retryable(result) else result for result in loaded)
+            before = self._load_results(shard)
+            cases = (TestCaseResult.pending(result) if _is_retryable(result) else result for result in before)
             results = list(CaseRunner(cases, pinned.search, should_stop=should_stop).execute())
             self._write_results(shard, results)
             diagnoser = Diagnoser(make_explainer(pinned))
