@@ -24,7 +24,7 @@ from chunkproof.contract.response import Health
 from chunkproof.net.transport import tls_context
 from chunkproof.stores.qdrant import is_invalid_collection_name
 from chunkproof_cli.exits import rebuild_error
-from chunkproof_cli.output import add_secrets, escape_controls, mask_secrets, masked_errors
+from chunkproof_cli.output import add_secrets, escape_controls, masked_errors
 
 Response = TypeVar("Response", bound=Model)
 
@@ -109,8 +109,8 @@ class ApiClient:
         if response.status_code in accepted:
             try:
                 # A newer stack may send more fields.
-                return model.model_validate_json(mask_secrets(response.content.decode()), extra="ignore")
-            except ValueError:  # not UTF-8, or not the model
+                return model.model_validate_json(response.content, extra="ignore")
+            except ValueError:  # not the model
                 pass
         raise self._to_error(response)
 

@@ -206,11 +206,11 @@ def find_points(
     `fields` are the payload fields to search, by default all that may hold an id. With `as_stored`, ids count as they
     are in the payloads; otherwise one that several points share is looked for only if no point has it as its own.
     """
-    wanted, named = dict.fromkeys(chunk_ids), _PointIds({})
+    wanted, named = dict.fromkeys(chunk_ids), _Named()
     for chunk_id in wanted:
         for point_id in ((expected or {}).get(chunk_id), parse_point_id(chunk_id)):
             if point_id is not None:
-                named.chunks.setdefault(point_id, set()).add(chunk_id)
+                named.setdefault(point_id, set()).add(chunk_id)
     payloads = collection.services.payloads if as_stored else collection.payloads
     blocked_by = None
     try:
@@ -233,22 +233,15 @@ def find_points(
     return Lookup({i: list(them.values())[:MAX_POINTS_PER_ID] for i, them in points.items()}, blocked_by)
 
 
-@dataclass(frozen=True, slots=True)
-class _PointIds:
+class _Named(dict[PointId, set[str]]):
     """Points to look at by their ids, each with the chunk ids that it may have."""
 
-    chunks: dict[PointId, set[str]]
-
     def of(self, point: Point, payloads: PayloadMap) -> list[str]:
-        """Return those that the point has."""
-        return [chunk_id for chunk_id in self.chunks.get(point.id, ()) if has_id(point, chunk_id, payloads)]
-
-
-NO_POINTS = _PointIds({})
+        return [chunk_id for chunk_id in self.get(point.id, ()) if has_id(point, chunk_id, payloads)]
 
 
 def _find_by_payload(
-    named: _PointIds,
+    named: _Named,
     chunk_ids: Iterable[str],
     own: PayloadMap,
     collection: "Collection",
@@ -287,36 +280,30 @@ def _scroll(
     collection: "Collection",
     *,
     with_vector: str | None,
-    named: _PointIds = NO_POINTS,
+    named: Iterable[PointId] = (),
 ) -> list[Point]:
     """Return at most two points with each id in one of these payload fields, and the points that are named."""
-    points: dict[str, list[Point]] = {chunk_id: [] for chunk_id in chunk_ids} if fields else {}
-    unseen = dict(named.chunks)
-    if not points:
+    counts, unseen = dict.fromkeys(chunk_ids if fields else (), 0), dict.fromkeys(named)
+    if not counts:
         return collection.fetch(list(unseen), with_vector=with_vector) if unseen else []
     found: dict[PointId, Point] = {}
     start: PointId | None = None
     fitting = sys.maxsize
-    while True:
-        wanted = tuple(chunk_id for chunk_id, some in points.items() if len(some) < MAX_POINTS_PER_ID)
+    while (wanted := tuple(key for key, count in counts.items() if count < MAX_POINTS_PER_ID)) or unseen:
         either: list[Condition] = [AnyOf(field, wanted) for field in fields if wanted]
-        either += [HasId(tuple(unseen))] if unseen else []
-        if not either:
-            break
         page = collection.page(
             min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted) + len(unseen))),
-            where=(Either(tuple(either)),),
+            where=(Either((*either, HasId(tuple(unseen))) if unseen else tuple(either)),),
             start=start,
             with_vector=with_vector,
         )
         for point in page.points:
-            # `chunk_id` outranks `id`: a point has only the id that a search returns for it.
-            some = points.get(payloads.id_of(point), [])
-            if unseen.pop(point.id, None) is not None:
+            own_id = payloads.id_of(point)  # `chunk_id` outranks `id`: the only one that a search returns for it
+            if point.id in unseen or counts.get(own_id, MAX_POINTS_PER_ID) < MAX_POINTS_PER_ID:
                 found[point.id] = point
-            if len(some) < MAX_POINTS_PER_ID:
-                some.append(point)
+            unseen.pop(point.id, None)
+            counts[own_id] = counts.get(own_id, MAX_POINTS_PER_ID) + 1
         if page.next_id is None:
             break
         start, fitting = page.next_id, len(page.points)
-    return [*({point.id: point for some in points.values() for point in some} | found).values()]
+    return [*found.values()]

@@ -67,10 +67,6 @@ class EdgeStore(QdrantStore, WritableStore):
         """Return what the engine can do."""
         return FEATURES
 
-    def makes_vectors(self, deadline: Deadline) -> bool:
-        """Return True: the engine's BM25 is called here."""
-        return True
-
     def call(
         self,
         operation: str,

@@ -121,10 +121,6 @@ class PublishedStore(QdrantStore, VersionedStore):
 
         return FEATURES
 
-    def makes_vectors(self, deadline: Deadline) -> bool:
-        """Return True: the engine's BM25 is called here."""
-        return True
-
     def call(
         self,
         operation: str,

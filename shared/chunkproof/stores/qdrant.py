@@ -138,9 +138,9 @@ class QdrantStore(VectorStore):
         need an index.
         """
 
-    @abstractmethod
     def makes_vectors(self, deadline: Deadline) -> bool:
-        """Whether BM25 vectors are made in this process, and not by the server."""
+        """Whether BM25 vectors are made in this process, by Qdrant's engine, and not by the server."""
+        return True
 
     def _own(self, where: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """Return the conditions of a request with those that every request has."""
