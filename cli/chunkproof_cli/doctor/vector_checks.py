@@ -128,7 +128,7 @@ def _check_missing_vectors(
         condition = f'Filter(must_not=[HasVectorCondition(has_vector="{name}")])'
         is_searched = config is not None and name == config.name
         which = "" if is_searched else f" {name or '(unnamed)'}"
-        yield (fail if is_searched and missing * 2 >= description.points_count else note)(
+        yield (fail if is_searched and missing * 10 >= description.points_count else note)(
             "points without vectors" if is_searched else "other vectors",
             f"{missing:,} of {description.points_count:,} points have no vector{which}, so no search "
             f"{'' if is_searched else 'of it '}finds them",
@@ -158,7 +158,7 @@ def _judge(cosines: Mapping[PointId, float], judge: VectorJudge, fix: str, prefi
         close = "close: probably the same model with other preprocessing or another input type"
         return note("vectors", f"{message}; {close}", share=belong)
     if judge.origins.is_of_this_model:
-        other = "this model made the stored vectors, of other texts: of parts of these, or with a title or prefix"
+        other = "this model made the stored vectors, of other texts: parts, other chunks, or with a title or prefix"
         return fail("vectors", f"{message}; {other}", "Embed the stored texts again, or store what was embedded")
     other = f"come from another model{'' if judge.origins.other_model else ' or another text'}"
     other = other if any(cosines.values()) else "are all zeros"
