@@ -8,6 +8,7 @@ import lzma
 import re
 import zlib
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -70,6 +71,8 @@ VALUES: dict[str, Any] = {
     "circles": "Jürgen Müller, 12 \u24ba\u24db\u24dc Street",
     "tags": "Hello" + "".join(chr(0xE0000 + ord(char)) for char in "Jurgen Muller, 12 Elm Street"),
     "accents that are lost": "JURGEN MULLER 12 ELM STREET",
+    "URL encoding, three times": quote(quote(quote(TEXT, safe=""), safe=""), safe=""),
+    "URL encoding in JSON in JSON": json.dumps(json.dumps(quote(quote(TEXT, safe=""), safe=""))),
     "raw deflate": pack(deflate(BYTES)),
     "Base64 over lines of a file": f"key: !!binary |\n  {pack(BYTES)[:16]}\n  {pack(BYTES)[16:]}",
     "bytes among others": pack(b"\x80\x04\x95\x8c" + BYTES + b"\x94\x00\xff"),

@@ -60,8 +60,9 @@ MAX_CHARS = 50_000_000
 # Sentences of one text that are searched for, besides the whole of it, and results that are read.
 SENTENCES, SENTENCE_CHARS, TOP_K = 4, 30, 10
 MAX_HITS = 1_000
-# A value may be encoded several times over: each form is decoded in every way twice, and in all ways so many times.
-MAX_ROUNDS = 6
+# A value may be encoded several times over: each form is decoded in every way twice, and in the first way that applies,
+# which is the surest, so many times.
+MAX_ROUNDS = 12
 # Ids from so many characters on, with a digit, are looked for inside of values, too.
 LONG_ID = 8
 # Longer names of fields are not repeated in a report: they may be texts.
@@ -627,20 +628,17 @@ def _read_forms(value: str) -> Sequence[tuple[str, str]]:
     """Return a value as it is stored, and each form that it can be decoded to, with how it was encoded."""
     forms, latest = {value: ""}, [value]
     for _ in range(2):
-        before, latest = latest, []
-        for text in before:
+        texts, latest = latest, []
+        for text in texts:
             for name, form in _decode_once(text):
                 if form not in forms:
                     forms[form] = f"{forms[text] or 'decoded from'} {name}"
                     latest.append(form)
     for _ in range(MAX_ROUNDS if latest else 0):
-        before_round = value
-        for decoder in DECODERS:
-            value = next((form for _, form in _decode_once(value, (decoder,))), value)
-            forms.setdefault(value, SEVERAL)
-        forms |= {form: SEVERAL for _, form in _decode_once(value) if form not in forms}
-        if value == before_round:
+        before, value = value, next((form for _, form in _decode_once(value, DECODERS) if form != value), value)
+        if value == before:
             break
+        forms |= {form: SEVERAL for form in (value, *(form for _, form in _decode_once(value))) if form not in forms}
     return [(how, form) for form, how in forms.items()]
 
 
