@@ -25,6 +25,8 @@ SAM ?= $(or $(shell command -v sam),$(SAM_VENV)/bin/sam)
 SCAN_VENV ?= .venv-scan
 SITE_VENV ?= .venv-site
 STATES_VENV ?= .venv-states
+FRAMEWORKS_VENV ?= .venv-frameworks
+FRAMEWORKS := $(foreach name,langchain llamaindex haystack,$(FRAMEWORKS_VENV)/$(name)/.ready)
 BUILD ?= .aws-sam/build
 ENV ?= default
 PARAMS ?=
@@ -106,6 +108,11 @@ check-3.13: python313 ## The same on the Python that Lambda runs
 test-faults: $(VENV)/.dev ## Break Qdrant and Cohere in every known way; print what a caller gets and how soon
 	@$(RUN) tools.checks.faults
 
+.PHONY: test-frameworks
+test-frameworks: $(VENV)/.dev $(FRAMEWORKS) ## Test the retrievers and repairs that LangChain, LlamaIndex and Haystack themselves run
+	TEST_RETRIEVER_ENVIRONMENTS=$(CURDIR)/$(FRAMEWORKS_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS) \
+	  tests/e2e/test_retriever_examples.py tests/e2e/test_why_fix_frameworks.py
+
 .PHONY: test-load
 test-load: $(VENV)/.dev ## Send requests from many clients while Qdrant is killed and restarted (LOAD=seconds)
 	@$(RUN) tools.checks.load --seconds $(or $(LOAD),15)
@@ -170,7 +177,7 @@ test-built: python313 ## Run integration tests on the built layer and Lambda's P
 	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) $(BUILT_TESTS)
 
 .PHONY: ci-tools
-ci-tools: python313 $(SAM) $(SCAN_VENV)/bin/checkov ## Install what other targets need: the SAM CLI, checkov, Python 3.13 with the tests
+ci-tools: python313 $(SAM) $(SCAN_VENV)/bin/checkov $(FRAMEWORKS) ## Install what other targets need: the SAM CLI, checkov, frameworks, Python 3.13 with the tests
 	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 
 .PHONY: rehearse
@@ -302,6 +309,12 @@ $(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov $(SITE_VENV)/bin/mkdocs:
 	@echo "Installing $(@F) into $(@D:/bin=) (once, about a minute)" >&2
 	@$(PYTHON) -m venv $(@D:/bin=)
 	@$(@D)/python -m $(INSTALL) --no-deps --require-hashes -r $<
+	@touch $@
+
+$(FRAMEWORKS_VENV)/%/.ready: bench/contenders/%.txt cli/requirements.txt
+	@echo "Installing $* into $(@D) (once, about a minute)" >&2
+	@$(PYTHON313) -m venv $(@D)
+	@for file in $^; do $(@D)/bin/python -m $(INSTALL) --no-deps --require-hashes -r $$file || exit 1; done
 	@touch $@
 
 $(STATES_VENV)/.ready: tools/checks/localstack.txt
