@@ -91,14 +91,14 @@ _BASE64_RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?=[a-z/_-]{0,400}[A-Z0-9+=])[A-Z
 _HEX_RUN = re.compile(r"(?:(?:0x)?[0-9a-fA-F]{2}[ :,-]{0,2}){5,}(?:0x)?[0-9a-fA-F]{2}")
 _WRAPPED = re.compile(r"(?<=[A-Za-z0-9+/]{16})\r?\n[ \t>]*(?=[A-Za-z0-9+/]{2})")
 _DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){2,}-?\d{1,7}(?:\.0)?(?![\d.])")
-_NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x08\x0e-\x1a]")
+_NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x07\x0e-\x1a]")
 _AT = re.compile(r"[\[({]\s*(?:@|[aA][tT])\s*[\])}]| at (?=[\w.-]+ dot \w)")
 _DOT = re.compile(r"[\[({]\s*(?:\.|[dD][oO][tT])\s*[\])}]| dot (?=\w)")
 # A line that quoted-printable broke, and a header of a mail in several encoded words.
 _BROKEN_WORD = re.compile(r"=\r?\n|\?=\s+=\?[\w-]+\?[bBqQ]\?")
 _PUNYCODE = re.compile(r"(?i)\bxn--[a-z0-9-]+")
 _HIGH_RUN = re.compile(r"[^\x00-\x7f]{2,}")
-_STRINGS = re.compile(rb"(?:[\b\t\n\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3}){8,}")
+_STRINGS = re.compile(rb"(?:[\t\n\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3}){8,}")
 # Letters in circles and squares, and the invisible letters of tags.
 _DISGUISED = re.compile("[\u2460-\u24ff\U0001f110-\U0001f1ff\U000e0020-\U000e007e]")
 _PLAIN_LETTERS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F)} | {
