@@ -22,12 +22,12 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 45_451,  # a warm search makes a sixth of its calls less
+    "product lines (shared, cli, functions)": 45_470,  # a repair restores every vector, and absent reads more encodings
     "modules": 189,
     "most modules in a folder": 14,
     "class names defined twice": 0,
     "module names used twice": 0,
-    "modules with one importer": 21,
+    "modules with one importer": 20,
     "functions that take services and deadline": 4,
     "settings": 42,  # the newest leaves `POST /mcp` out
     "template parameters, root": 36,
@@ -37,8 +37,8 @@ LIMITS = {
     "files, warm search": 18,
     "functions, warm search": 129,
     "files, warm validation": 17,
-    "calls, warm search": 2_300,
-    "calls, warm validation": 3_150,
+    "calls, warm search": 2_200,
+    "calls, warm validation": 3_100,
 }
 
 

@@ -99,24 +99,20 @@ __all__ = [
     "connect",
 ]
 
-_ELSEWHERE = {
-    "AuditReport": "audit.audit_report",
-    "Chunkproof": "client",
-    "connect": "client",
-    "MissingDocumentError": "suite.judge",
-    "PerformanceError": "suite.judge",
-    "Query": "contract.profiles",
-    "QueryEmbedding": "contract.profiles",
-    "RelevanceError": "suite.judge",
-    "RetrievalResult": "contract.response",
-    "Settings": "base.settings",
-    "Suite": "suite.cases",
-    "SuiteReport": "suite.suite_report",
-    "TestStatus": "suite.outcome",
-    "TestSuiteResult": "suite.suite_report",
-    "ValidationReport": "suite.suite_report",
-    "WhyReport": "why.causes",
+# Where the names are that are neither errors nor parts of the contract.
+_MODULES = {
+    "audit.audit_report": "AuditReport",
+    "base.settings": "Settings",
+    "client": "Chunkproof connect",
+    "contract.profiles": "Query QueryEmbedding",
+    "contract.response": "RetrievalResult",
+    "suite.cases": "Suite",
+    "suite.judge": "MissingDocumentError PerformanceError RelevanceError",
+    "suite.outcome": "TestStatus",
+    "suite.suite_report": "SuiteReport TestSuiteResult ValidationReport",
+    "why.causes": "WhyReport",
 }
+_ELSEWHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
