@@ -2,10 +2,7 @@
 
 Those of a framework run in an environment of its own, which has the framework and what Chunkproof needs:
 `TEST_RETRIEVER_ENVIRONMENTS` names the folder with the virtual environments `langchain`, `llamaindex` and `haystack`.
-
-    langchain:   pip install "chunkproof[local]" langchain-qdrant
-    llamaindex:  pip install "chunkproof[local]" llama-index-vector-stores-qdrant
-    haystack:    pip install "chunkproof[local]" qdrant-haystack cohere-haystack
+`make test-frameworks` makes them and runs these tests.
 """
 
 import json
@@ -113,7 +110,7 @@ def test_the_retriever_of_a_framework_passes_and_its_failures_are_diagnosed(
 ) -> None:
     python = Path(ENVIRONMENTS or "/nowhere") / framework / "bin" / "python"
     if not python.exists():
-        pytest.skip("needs TEST_RETRIEVER_ENVIRONMENTS")
+        pytest.skip("make test-frameworks runs it")
     write(server_store, framework, f"{framework}_dense", with_indexes=True)
     try:
         options = ("--retriever", f"{framework}_rag:{name}", "--collection", framework)

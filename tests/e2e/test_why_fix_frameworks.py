@@ -36,7 +36,7 @@ def run(framework: str, what: str, url: str, collection: str, given: Any) -> Any
     """Run the framework's own classes, in its environment."""
     python = Path(ENVIRONMENTS or "/nowhere") / framework / "bin" / "python"
     if not python.exists():
-        pytest.skip("needs TEST_RETRIEVER_ENVIRONMENTS")
+        pytest.skip("make test-frameworks runs it")
     command = [str(python), "-m", "support.framework_nodes", framework, what, url, collection]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT / 'tests'}"}
     done = subprocess.run(command, env=env, input=json.dumps(given), capture_output=True, text=True, check=False)
