@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -388,9 +388,10 @@ class Replay:
         return Placement(chunk, found=not scenario.is_of_the_search)
 
     def shared_words(self, text: str) -> list[str]:
-        """Return the words of the question that a text has, each once."""
-        own = set(_WORD.findall(text.casefold()))
-        return [w for w in dict.fromkeys(_WORD.findall((self.query.query_text or "").casefold())) if w in own]
+        """Return the words of the question that a text has, in any form that BM25 takes for the same, each once."""
+        own, indexed = set(_WORD.findall(text.casefold())), _index_words(text)
+        words = dict.fromkeys(_WORD.findall((self.query.query_text or "").casefold()))
+        return [word for word in words if word in own or not indexed.isdisjoint(_index_words(word))]
 
     @cached_property
     def lacking_words(self) -> list[str]:
@@ -398,7 +399,7 @@ class Replay:
         if self.query.mode not in (Mode.TEXT, Mode.HYBRID) or self.indexed_text is None:
             return []
         for point, chunk in self.target.stored:
-            words = {word: set(make_bm25_vector(word)["indices"]) for word in self.shared_words(chunk.text)}
+            words = {word: _index_words(word) for word in self.shared_words(chunk.text)}
             for _, own in self._read_words(point.id, 1):
                 lacking = [word for word, indices in words.items() if not indices <= own]
                 if lacking and len(lacking) * 2 >= sum(map(bool, words.values())):  # a stop word has no index
@@ -539,6 +540,12 @@ class Replay:
         if former is not None and key not in self._passing:
             self._passing[key] = meets(former.payload, self.rankings.map(conditions))
         return former is None or self._passing[key]
+
+
+@lru_cache(256)
+def _index_words(text: str) -> set[int]:
+    """Return the words of a text as a BM25 vector has them; none without Qdrant's engine, which makes it."""
+    return set(make_bm25_vector(text)["indices"]) if find_spec("qdrant_edge") else set()
 
 
 def _share(read: Callable[[Point], str], point: Point, words: set[int]) -> float:
