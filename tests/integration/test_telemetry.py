@@ -373,7 +373,8 @@ def test_each_route_has_its_stages(deployed: Deploy, written: CapturedOutput, ev
     taken = line["stages_ms"]
     assert (set(taken), line["state"]) == (stages, "returned")
     assert all(ms >= 0 for ms in taken.values())
-    assert sum(ms for stage, ms in taken.items() if stage != "total") <= taken["total"] + 1
+    # Of a first request: while the query is embedded, the collection is described.
+    assert sum(ms for stage, ms in taken.items() if stage not in ("embed", "total")) <= taken["total"] + 1
     names = {
         "validate": "ValidationLatency",
         "embed": "EmbeddingLatency",
@@ -415,7 +416,8 @@ def test_each_leg_of_an_explained_hybrid_search_is_a_stage_and_a_metric(
                 "DenseLegLatency": taken["dense"],
                 "TextLegLatency": taken["text"],
             }
-            assert sum(ms for stage, ms in taken.items() if stage != "total") <= taken["total"] + 1
+            overlapping = ("embed", "total")
+            assert sum(ms for stage, ms in taken.items() if stage not in overlapping) <= taken["total"] + 1
         _, line, figures = serve_and_read(post("/search", body), written)
     assert not legs & set(figures)
     assert not {"dense", "text"} & set(line["stages_ms"])
