@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from chunkproof.contract.model import Items, Model, Request, display_name
 from chunkproof.service.api import Api, Call, responses
 from chunkproof.service.container import services
 from chunkproof.service.terminal import list_collections, local_backend, new_deadline
-from chunkproof.stores.store_port import Point
 from chunkproof.why.causes import WhyReport
 
 CONSOLE_PATH = "/console/"
@@ -223,9 +223,7 @@ def build_console(suite_file: Path | None = None, reports: Path | None = None) -
         """Documents as strips of chunks; holes are positions that no chunk has."""
         return list_documents(app.open_collection(collection))
 
-    @app.post(
-        "/console/why", summary="Find out why a chunk is not found: chunkproof why", responses=responses(WhyReport)
-    )
+    @app.post("/console/why", summary="Why a chunk is not found: chunkproof why", responses=responses(WhyReport))
     def post_why(request: WhyRequest) -> WhyReport:
         """Repeat the search with one change after another; the smallest that suffices names the cause."""
         from chunkproof.why.explainer import Explainer
@@ -299,11 +297,7 @@ def list_documents(collection: Collection) -> DocumentStrips:
     from chunkproof.search.neighbours import find_place
     from chunkproof_cli.doctor.collection_checks import MAX_SCANNED, find_holes
 
-    points: list[Point] = []
-    for page in collection.scan():
-        points += page.points
-        if len(points) >= MAX_SCANNED:
-            break
+    points = list(islice((point for page in collection.scan() for point in page.points), MAX_SCANNED))
     payloads, total = collection.payloads, collection.describe().points_count
     found: dict[str, list[tuple[int, str]]] = {}
     titles: dict[str, str | None] = {}

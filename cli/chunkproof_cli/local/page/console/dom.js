@@ -143,9 +143,11 @@ export const shownAs = (value) => (value instanceof Node ? value : visible(value
 export function table(head, rows, { caption, label = caption || head.join(", "), classes } = {}) {
   const right = head.map((_, index) => rows.length > 0
     && rows.every((row) => FIGURE.test(row[index]?.textContent ?? row[index])));
-  const cell = (value, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: right[index] && "number",
-    "data-head": value?.tagName === "DIV" ? null : head[index] },
-  shownAs(value));
+  // A short text stays on one line; a hash may be broken anywhere, so that it takes no room from the words beside it.
+  const kind = (text) => (text.length <= 20 ? "short" : /\S{40}/.test(text) && "long");
+  const cell = (value, index) => h(index ? "td" : "th", { scope: index ? null : "row",
+    class: right[index] ? "number" : kind(value?.textContent ?? String(value ?? "")),
+    "data-head": value?.tagName === "DIV" ? null : head[index] }, shownAs(value));
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
     h("table", { class: classes || null }, caption && h("caption", {}, ...visible(caption)),
       h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: right[index] && "number" },
