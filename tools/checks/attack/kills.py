@@ -95,25 +95,22 @@ def run(attack: Attack) -> None:
     """Kill commands; each kill is an attempt."""
     kinds = attack.rng.sample(list(ATTEMPTS), len(ATTEMPTS))
     kinds.sort(key=lambda kind: ATTEMPTS[kind][0] is not _prepare_collection)  # which needs the least preparation
-    try:
-        with _stage(attack.rng, CHUNKS if attack.is_counted else FEW_CHUNKS) as stage:
-            for kind in cycle(kinds):
-                if not attack.goes_on():
-                    break
-                stage.kills.clear()
-                wrong = _try(stage, kind)
-                for seconds in stage.kills[1:]:
-                    attack.note(seconds)
-                if stage.kills or wrong:
-                    attack.note(max(stage.kills, default=0.0), wrong)
-    finally:
-        stop_all()
+    with _stage(attack.rng, CHUNKS if attack.is_counted else FEW_CHUNKS) as stage:
+        for kind in cycle(kinds):
+            if not attack.goes_on():
+                break
+            stage.kills.clear()
+            wrong = _try(stage, kind)
+            for seconds in stage.kills[1:]:
+                attack.note(seconds)
+            if stage.kills or wrong:
+                attack.note(max(stage.kills, default=0.0), wrong)
 
 
 def _try(stage: Stage, kind: str) -> str | None:
     """Kill a command some times; return what is wrong afterwards."""
     prepare, attempt = ATTEMPTS[kind]
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         try:
             prepare(stage)
             attempt(stage, Path(name))
@@ -251,8 +248,12 @@ def _read_verdicts(file: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 @contextmanager
 def _stage(rng: random.Random, chunks: int) -> Iterator[Stage]:
-    with qdrant_server() as server, tempfile.TemporaryDirectory() as name:
-        yield Stage(Path(name), rng, chunks, server.url)
+    # On a busy machine a command that was killed may still hold a folder: it is left to the system then.
+    with qdrant_server() as server, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        try:
+            yield Stage(Path(name), rng, chunks, server.url)
+        finally:
+            stop_all()
 
 
 def _prepare_stores(stage: Stage) -> None:
