@@ -1,10 +1,13 @@
 """What integrity, receipts, seals and their verification cost (`make bench-seals`).
 
 python -m bench.seals --chunks 100000 --size 1024
+
+It exits with 1 if a receipt of ten results among up to 100,000 chunks has more than 8,000 bytes.
 """
 
 import json
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
@@ -18,9 +21,10 @@ import click
 
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
-from chunkproof.contract import SearchQuery
+from chunkproof.contract import RetrievalResponse, SearchQuery
 from chunkproof.proof.integrity import digest
-from chunkproof.seals.merkle import SealFiles
+from chunkproof.seals.merkle import HASH_BYTES, SealFiles, uncovered
+from chunkproof.seals.notes import encode
 from chunkproof.seals.receipts import Evidence, Repetition, verify_receipt
 from chunkproof.seals.sealing import seal_collection
 from chunkproof.search.single import read_chunks
@@ -31,8 +35,18 @@ from support.api import invoke, post
 from support.chunks import ask, fill, make_services
 from support.seals import find_seal, new_signer, seal
 from support.stores import MemoryStore
+from support.words import Words
 
 SECONDS_600 = 600_000
+# The most that a receipt of ten results may have, among so many chunks.
+GOAL_BYTES, GOAL_CHUNKS, RESULTS = 8_000, 100_000, 10
+
+
+def synthetic_point(number: int) -> Point:
+    """A chunk that is made of its number."""
+    text = f"{number} The robot makes a backup each night and checks it. "
+    vector = tuple(((number * at) % 997) / 997 for at in range(1, 9))
+    return Point(number, {"text": text * 4, "url": "https://a", "chunk_id": f"c{number}"}, vector=vector)
 
 
 class SyntheticReader(Reader):
@@ -40,19 +54,14 @@ class SyntheticReader(Reader):
 
     chunks = 0
 
-    def _point(self, number: int) -> Point:
-        text = f"{number} The robot makes a backup each night and checks it. "
-        vector = tuple(((number * at) % 997) / 997 for at in range(1, 9))
-        return Point(number, {"text": text * 4, "url": "https://a", "chunk_id": f"c{number}"}, vector=vector)
-
     def pages(self, start: PointId | None = None, with_vector: str | None = None, *, seen: int = 0) -> Iterator[Page]:
         first = int(start or 0)
         for at in range(first, self.chunks, 500):
             following = at + 500 if at + 500 < self.chunks else None
-            yield Page([self._point(number) for number in range(at, min(at + 500, self.chunks))], following)
+            yield Page([synthetic_point(number) for number in range(at, min(at + 500, self.chunks))], following)
 
     def read_points(self, ids: Sequence[PointId], with_vector: str | None = None) -> dict[PointId, Point]:
-        return {number: self._point(int(number)) for number in ids}
+        return {number: synthetic_point(int(number)) for number in ids}
 
 
 def seal_synthetic(chunks: int) -> None:
@@ -75,6 +84,54 @@ def seal_synthetic(chunks: int) -> None:
     store.close()
 
 
+class EightWords(Words):
+    """Embeds a question like a synthetic point."""
+
+    dimension = 8
+
+
+def far_apart(chunks: int) -> list[int]:
+    """Ten leaves whose proof needs as many hashes as any ten."""
+    return [(2 * at + 1) * chunks // (2 * RESULTS) for at in range(RESULTS)]
+
+
+def largest_receipt(chunks: int) -> int:
+    """The bytes of a receipt of ten results that are far apart in a seal of so many chunks; only they are stored."""
+    store = MemoryStore()
+    fill(store, "docs", *map(synthetic_point, far_apart(chunks)), size=8)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        services = make_services(store, "docs", EightWords(), SEALS=str(folder / "seals"))
+        reader, signer = SyntheticReader(services, "docs"), new_signer(folder)
+        reader.chunks = chunks
+        seal_collection(reader, SealFiles(str(folder / "seals")), [signer], folder / "work")
+        answer = ask(services, query_text="How often does the robot make a backup?", top_k=RESULTS, receipt=True)
+        claims = verify_receipt(Evidence.parse(json.loads(answer.to_json())), [signer.public])
+    store.close()
+    assert [claim.verdict for claim in claims] == ["proved"] * 5 + ["not proved"], claims  # no service signed it
+    return receipt_bytes(answer)
+
+
+def receipt_bytes(answer: RetrievalResponse) -> int:
+    """The bytes of the receipt in a response."""
+    return len(json.dumps(json.loads(answer.to_json())["receipt"], separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def print_sizes() -> bool:
+    """Print how large a receipt may be, by the size of its collection; return whether the goal is met."""
+    sizes = {chunks: largest_receipt(chunks) for chunks in (5_000, GOAL_CHUNKS)}
+    is_met = sizes[GOAL_CHUNKS] <= GOAL_BYTES
+    for chunks, size in sizes.items():
+        verdict = f"(goal {GOAL_BYTES:,} B): {'met' if is_met else 'missed'}" if chunks == GOAL_CHUNKS else ""
+        print(f"the same, far apart            {size:8,d} B    {chunks:,} chunks {verdict}".rstrip())
+    more = 10 * GOAL_CHUNKS
+    blobs = [len(encode(bytes(HASH_BYTES * len(uncovered(0, n, far_apart(n)))))) for n in (GOAL_CHUNKS, more)]
+    # Besides the hashes, a digit more in each leaf, point and chunk, and in the checkpoint.
+    size = sizes[GOAL_CHUNKS] + blobs[1] - blobs[0] + 3 * RESULTS + 1
+    print(f"the same, far apart            {size:8,d} B    {more:,} chunks, computed")
+    return is_met
+
+
 def milliseconds(call: Callable[[], object], repeat: int = 30) -> float:
     """The median processor time of a call."""
     taken = []
@@ -85,17 +142,8 @@ def milliseconds(call: Callable[[], object], repeat: int = 30) -> float:
     return median(taken)
 
 
-@click.command()
-@click.option("--chunks", default=5_000, show_default=True)
-@click.option("--synthetic", default=0, help="Only seal so many chunks that are made as they are read.")
-@click.option("--size", default=1_024, show_default=True, help="Values of a vector.")
-def main(chunks: int, size: int, synthetic: int) -> None:
-    """Print each cost beside its goal."""
-    if synthetic:
-        seal_synthetic(synthetic)
-        return
-    rng = random.Random(31)
-    store = MemoryStore()
+def fill_randomly(store: MemoryStore, chunks: int, size: int, rng: random.Random) -> None:
+    """Fill a new collection with chunks of 2 kB."""
     filler = "The robot makes a backup each night and checks it. " * 40
     fill(store, "docs", size=size)
     for start in range(0, chunks, 500):
@@ -109,6 +157,20 @@ def main(chunks: int, size: int, synthetic: int) -> None:
             for at, text in enumerate(texts)
         ]
         store.upsert("docs", points, "", Deadline(SECONDS_600))
+
+
+@click.command()
+@click.option("--chunks", default=5_000, show_default=True)
+@click.option("--synthetic", default=0, help="Only seal so many chunks that are made as they are read.")
+@click.option("--size", default=1_024, show_default=True, help="Values of a vector.")
+def main(chunks: int, size: int, synthetic: int) -> None:
+    """Print each cost beside its goal."""
+    if synthetic:
+        seal_synthetic(synthetic)
+        return
+    rng = random.Random(31)
+    store = MemoryStore()
+    fill_randomly(store, chunks, size, rng)
     query = [rng.gauss(0, 1) for _ in range(size)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -134,9 +196,11 @@ def main(chunks: int, size: int, synthetic: int) -> None:
         full = milliseconds(lambda: ask(services, query_vector=query, top_k=10, receipt=True))
         again = milliseconds(lambda: ask(services, query_vector=query, top_k=10))
         print(f"receipt, tiles in memory       {full - again:8.3f} ms   (goal 2 ms)")
-        answer = json.loads(ask(services, query_vector=query, top_k=10, receipt=True).to_json())
-        written = len(json.dumps(answer["receipt"], separators=(",", ":")))
-        print(f"receipt of ten results         {written:8,d} B    (goal 8,000 B)")
+        written = receipt_bytes(ask(services, query_vector=query, top_k=RESULTS, receipt=True))
+        is_small = written <= GOAL_BYTES or chunks > GOAL_CHUNKS
+        verdict = f"(goal {GOAL_BYTES:,} B up to {GOAL_CHUNKS:,} chunks): {'met' if is_small else 'missed'}"
+        print(f"receipt of ten results         {written:8,d} B    {chunks:,} chunks {verdict}")
+        is_small &= print_sizes()
         answer = json.loads(ask(services, query_vector=query, top_k=10, receipt="full").to_json())
         offline = milliseconds(lambda: verify_receipt(Evidence.parse(answer), [signer.public]))
         print(f"verify offline                 {offline:8.3f} ms   (goal 10 ms)")
@@ -149,6 +213,7 @@ def main(chunks: int, size: int, synthetic: int) -> None:
             f"verify by searching again      {seconds:8.1f} s    {chunks:,} x {size:,} (goal 60 s): {claims[-1].detail}"
         )
     store.close()
+    sys.exit(not is_small)
 
 
 if __name__ == "__main__":

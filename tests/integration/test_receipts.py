@@ -92,6 +92,29 @@ def test_a_receipt_proves_the_results_offline(either: WritableStore, collection:
     assert verdicts(alone)["texts"] == "not proved"
 
 
+def test_a_receipt_discloses_no_more_than_a_verifier_needs(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(700), size=4)
+    signer = new_signer(tmp_path)
+    services = make_services(memory_store, collection, SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", signer)
+    answer = as_json(ask(services, query_vector=EAST, receipt=True))
+    assert all(row["entry"].keys() == {"v", "point", "chunk", "text"} for row in answer["receipt"]["results"])
+    whole = as_json(ask(services, query_vector=EAST, receipt=True, with_payload=True))
+    keys = {"v", "point", "chunk", "text", "payload", "vector"}
+    assert all(row["entry"].keys() == keys for row in whole["receipt"]["results"])
+    assert verdicts(verify_receipt(Evidence.parse(whole), [signer.public]))["texts"] == "proved"
+    edited = copy.deepcopy(whole)
+    edited["results"][1]["payload"]["part"] = 7
+    claims = verify_receipt(Evidence.parse(edited), [signer.public])
+    refuted = [claim for claim in claims if claim.verdict == "refuted"]
+    assert [claim.name for claim in refuted] == ["texts"]
+    assert refuted[0].detail == f"the payload of {edited['results'][1]['point_id']} at rank 2 is not the sealed one"
+    unproved = answer | {"results": whole["results"]}  # payloads beside a receipt that says nothing of them
+    assert verdicts(verify_receipt(Evidence.parse(unproved), [signer.public]))["texts"] == "refuted"
+
+
 def test_a_search_that_is_executed_again_shows_what_was_left_out(
     either: WritableStore, collection: str, tmp_path: Path
 ) -> None:
@@ -271,10 +294,16 @@ def test_the_reason_for_no_receipt_names_neither_bucket_nor_key(
     assert answer.notes == ("There is no receipt: the seal could not be read from S3 (AccessDenied)",)
 
 
-@pytest.mark.parametrize("name", ["tile/0/000.p/20", "tile/entries/000.p/20", "index/20/0", "checkpoint"])
+@pytest.mark.parametrize(
+    ("name", "with_payload"),
+    [
+        *((name, False) for name in ("tile/0/000.p/20", "tile/entries/000.p/20", "index/20/0", "checkpoint")),
+        *((name, True) for name in ("whole/tile/0/000.p/20", "whole/tile/entries/000.p/20")),
+    ],
+)
 @pytest.mark.parametrize("damage", [lambda content: content[:99], lambda content: content[::-1][1:]])
 def test_a_damaged_seal_costs_the_receipt_and_nothing_else(
-    memory_store: MemoryStore, collection: str, tmp_path: Path, name: str, damage: Any
+    memory_store: MemoryStore, collection: str, tmp_path: Path, name: str, with_payload: bool, damage: Any
 ) -> None:
     fill(memory_store, collection, *chunks(20), size=4)
     services, signer = make_services(memory_store, collection, SEALS=str(tmp_path / "seals")), new_signer(tmp_path)
@@ -283,7 +312,7 @@ def test_a_damaged_seal_costs_the_receipt_and_nothing_else(
     whole = file.read_bytes()
     file.write_bytes(damage(whole))
     merkle.forget_files()
-    answer = ask(services, query_vector=EAST, receipt=True)
+    answer = ask(services, query_vector=EAST, receipt=True, with_payload=with_payload)
     assert len(answer.results) == 5
     assert answer.receipt is None
     assert "is damaged" in answer.notes[0]

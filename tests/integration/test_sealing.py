@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.net.s3 import Bucket
-from chunkproof.seals.entries import canonical_json, hash_text
+from chunkproof.seals.entries import canonical_json, hash_text, shorten
 from chunkproof.seals.merkle import SealFiles, TreeReader, extend_tree, leaf_hash, open_files, root_of
 from chunkproof.seals.notes import Checkpoint, PublicKey, RefutedError, decode, encode, open_note, open_signer
 from chunkproof.seals.receipts import Evidence, verify_receipt
@@ -90,13 +91,14 @@ def test_a_seal_commits_to_every_chunk(either: WritableStore, collection: str, t
     found = find_seal(tmp_path / "seals", collection)
     text, signed = open_note(found.note, [signer.public])
     assert signed == [signer.public]
-    entries = list(found.checked_entries())
-    assert naive_root(entries) == found.checkpoint.root == Checkpoint.parse(text).root
+    assert naive_root(list(found.checked_entries())) == found.checkpoint.whole == Checkpoint.parse(text).whole
+    assert naive_root(list(found.tree.entries())) == found.checkpoint.root == Checkpoint.parse(text).root
     for point in (1, 77, 600):
         leaf = found.find_leaf(point)
         assert leaf is not None
-        entry = json.loads(found.tree.entry(leaf))
-        assert (entry["point"], entry["text"]) == (str(point), hash_text(f"text {point}"))
+        entry, whole = json.loads(found.tree.entry(leaf)), json.loads(found.whole.entry(leaf))
+        assert entry == {"v": 1, "point": str(point), "chunk": str(point), "text": hash_text(f"text {point}")}
+        assert whole == entry | {"payload": whole["payload"], "vector": whole["vector"]}
     assert found.find_leaf(601) is None
     assert found.info().collection == collection
 
@@ -114,8 +116,9 @@ def test_a_second_seal_adds_what_is_new_and_proves_that_nothing_else_changed(
     assert (report.size, report.added, report.is_append_only, report.history) == (301, 1, True, 1)
     second = find_seal(tmp_path / "seals", collection)
     assert second.tree.range_hash(0, 300) == first.checkpoint.root
+    assert second.whole.range_hash(0, 300) == first.checkpoint.whole
     assert second.info().previous == first.checkpoint.text()
-    assert len(second.info().consistency) > 0
+    assert len(second.info().consistency) == len(second.info().whole_consistency) > 0
     assert second.find_leaf(0) == 300  # new chunks follow old ones
     assert {path: path.read_bytes() for path in full} == full
     unchanged = seal(services, tmp_path / "seals", signer)
@@ -137,16 +140,39 @@ def test_what_was_removed_or_rewritten_is_said(either: WritableStore, collection
     assert found.info().rewritten == 1
 
 
+@pytest.mark.parametrize("name", ["tile/entries/000.p/10", "whole/tile/entries/000.p/10"])
 def test_a_seal_that_was_tampered_with_is_not_extended(
-    memory_store: MemoryStore, collection: str, tmp_path: Path
+    memory_store: MemoryStore, collection: str, tmp_path: Path, name: str
 ) -> None:
     fill(memory_store, collection, *(chunk(number) for number in range(1, 11)))
     signer, services = new_signer(tmp_path), make_services(memory_store, collection)
     seal(services, tmp_path / "seals", signer)
-    bundle = next((tmp_path / "seals").rglob("tile/entries/000.p/10"))
+    bundle = tmp_path / "seals" / collection / "1" / name
     bundle.write_bytes(bundle.read_bytes().replace(b'"point":"4"', b'"point":"5"'))
     with pytest.raises(CorruptChunkError, match="are not those that were sealed"):
         seal(services, tmp_path / "seals", signer)
+
+
+def test_a_vector_or_a_payload_alone_is_rewritten_too(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    """Short entries do not show it, whole ones do."""
+    fill(memory_store, collection, *(chunk(number) for number in range(1, 11)))
+    signer, services = new_signer(tmp_path), make_services(memory_store, collection)
+    seal(services, tmp_path / "seals", signer)
+    changed = [chunk(2, note="new"), replace(chunk(5), vector=(0.0, 1.0))]
+    memory_store.upsert(collection, changed, "", Deadline(SECONDS_60))
+    assert seal(services, tmp_path / "seals", signer).rewritten_points == ("2", "5")
+
+
+@pytest.mark.parametrize(
+    "odd", ["", ',"payload":null', '","vector":null,"', "\\", 'x\\","payload":"', ',"vector":"a"', "é\u2028,"]
+)
+def test_a_short_entry_is_the_whole_one_without_vector_and_payload(odd: str) -> None:
+    whole = {"v": 1, "point": odd, "chunk": odd, "text": hash_text(odd), "tenant": odd, "payload": "A=", "vector": None}
+    for vector in (None, hash_text("v")):
+        short = shorten(canonical_json(whole | {"vector": vector}))
+        assert short == canonical_json({name: whole[name] for name in whole if name not in ("vector", "payload")})
 
 
 def test_a_new_key_signs_the_same_tree(memory_store: MemoryStore, collection: str, tmp_path: Path) -> None:
@@ -281,10 +307,12 @@ def test_a_reader_of_c2sp_logs_that_others_wrote_accepts_a_seal(
     folder = tmp_path / "seals" / collection / "1"
     found = check_history(folder, str(signer.public))
     assert found.endswith("/1: 1300 leaves, 7 tiles, 6 bundles, consistent with 700")
-    tile = next(folder.glob("tile/0/001"))
-    tile.write_bytes(tile.read_bytes()[:-1] + b"x")
-    with pytest.raises(Exception, match=r".+"):
-        check_history(folder, str(signer.public))
+    for name in ("tile/0/001", "whole/tile/0/001"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:-1] + b"x")
+        with pytest.raises(Exception, match=r".+"):
+            check_history(folder, str(signer.public))
+        (folder / name).write_bytes(whole)
 
 
 def test_two_seals_at_once_leave_one_history(tmp_path: Path) -> None:

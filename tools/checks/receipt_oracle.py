@@ -68,19 +68,23 @@ class World:
             request["filters"] = {"part": rng.randrange(3)}
         if rng.random() < 0.3:
             request["similarity_threshold"] = 0.2
+        if rng.random() < 0.4:
+            request["with_payload"] = True
         return json.loads(ask(self.services.for_tenant(TENANT), **request).to_json())
 
-    def full(self) -> Document:
-        """A copy of one with at least four results, and with the vector of its query."""
+    def full(self, *, payloads: bool | None = None) -> Document:
+        """A copy of one with at least four results, and with the vector of its query; with payloads, or without."""
         while True:
             found = self.rng.choice(self.answers)
-            if len(found["results"]) >= 4 and "query_vector" in found["receipt"]:
+            has_payloads = "with_payload" in found["receipt"]["request"]
+            if len(found["results"]) >= 4 and "query_vector" in found["receipt"] and payloads in (None, has_payloads):
                 return copy.deepcopy(found)
 
     def prove(self, document: Document) -> None:
         """Compute the nodes again, as whoever holds the tiles can."""
-        leaves = [row["leaf"] for row in document["receipt"]["results"]]
-        document["receipt"]["nodes"] = encode(b"".join(self.seal.tree.prove(leaves)))
+        rows = document["receipt"]["results"]
+        tree = self.seal.whole if any("payload" in row["entry"] for row in rows) else self.seal.tree
+        document["receipt"]["nodes"] = encode(b"".join(tree.prove([row["leaf"] for row in rows])))
 
     def judge(self, document: Document, keys: list[Any], *, again: bool) -> list[Claim]:
         """Verify a document, and search again if its kind needs that."""
@@ -148,12 +152,12 @@ def mixed(world: World, one: Document) -> None:
     taken = {row["leaf"] for row in one["receipt"]["results"]}
     rows: list[Any] = []
     while not rows:
-        other = world.full()
+        other = world.full(payloads="with_payload" in one["receipt"]["request"])
         pairs = zip(other["receipt"]["results"], other["results"], strict=True)
         rows = [pair for pair in pairs if pair[0]["leaf"] not in taken]
     row, result = world.rng.choice(rows)
     one["receipt"]["results"][0] |= {"leaf": row["leaf"], "entry": row["entry"]}
-    one["results"][0] |= {name: result[name] for name in ("point_id", "text", "metadata")}
+    one["results"][0] |= {name: result[name] for name in ("point_id", "text", "metadata", "payload") if name in result}
     world.prove(one)
 
 
@@ -199,10 +203,13 @@ def left_out(world: World, one: Document) -> None:
 def foreign_tenant(world: World, one: Document) -> None:
     at, taken = world.rng.randrange(len(one["results"])), {row["leaf"] for row in one["receipt"]["results"]}
     other = world.rng.choice([n for n in range(CHUNKS) if n not in taken and _tenant(world, n) != TENANT])
-    entry = json.loads(world.seal.tree.entry(other))
+    has_payloads = "with_payload" in one["receipt"]["request"]
+    entry = json.loads((world.seal.whole if has_payloads else world.seal.tree).entry(other))
     one["receipt"]["results"][at] |= {"leaf": other, "entry": entry}
     number = int(entry["point"])
     one["results"][at] |= {"point_id": number, "text": text_of(number)}
+    if has_payloads:
+        one["results"][at]["payload"] = payload_of(number)
     one["results"][at]["metadata"]["chunk_id"] = entry["chunk"]
     world.prove(one)
 
@@ -244,8 +251,8 @@ def truncated_path(world: World, one: Document) -> None:
 
 def edited_checkpoint(world: World, one: Document) -> None:
     lines = one["receipt"]["checkpoint"].split("\n")
-    at = world.rng.choice([0, 1, 2])
-    lines[at] = ("x" + lines[0], str(int(lines[1]) + 1), encode(world.rng.randbytes(32)))[at]
+    at, other = world.rng.choice([0, 1, 2, 3]), encode(world.rng.randbytes(32))
+    lines[at] = ("x" + lines[0], str(int(lines[1]) + 1), other, lines[3].rpartition(" ")[0] + " " + other)[at]
     one["receipt"]["checkpoint"] = "\n".join(lines)
 
 
@@ -257,6 +264,51 @@ def edited_entry(world: World, one: Document) -> None:
 def moved_leaf(world: World, one: Document) -> None:
     row = world.rng.choice(one["receipt"]["results"])
     row["leaf"] = world.rng.choice([row["leaf"] ^ 1, row["leaf"] + CHUNKS, -1, str(row["leaf"]), 0.5])
+
+
+def payload(world: World, one: Document) -> None:
+    _with_payloads(world, one)
+    edit_payload(world, one)
+
+
+def payload_unproved(world: World, one: Document) -> None:
+    """An edited payload, and a true proof of what most receipts prove, which has no payloads."""
+    _with_payloads(world, one)
+    edit_payload(world, one)
+    for row in one["receipt"]["results"]:
+        row["entry"] = json.loads(world.seal.tree.entry(row["leaf"]))
+    world.prove(one)
+
+
+def payload_added(world: World, one: Document) -> None:
+    """A payload beside a receipt of a response that had none."""
+    one.clear()
+    one.update(world.full(payloads=False))
+    result = world.rng.choice(one["results"])
+    result["payload"] = payload_of(result["point_id"])
+
+
+def both_trees(world: World, one: Document) -> None:
+    """An entry of one tree among those of the other."""
+    row = world.rng.choice(one["receipt"]["results"])
+    tree = world.seal.tree if "payload" in row["entry"] else world.seal.whole
+    row["entry"] = json.loads(tree.entry(row["leaf"]))
+    if world.rng.random() < 0.5:
+        world.prove(one)
+
+
+def _with_payloads(world: World, one: Document) -> None:
+    one.clear()
+    one.update(world.full(payloads=True))
+
+
+def edit_payload(world: World, one: Document) -> None:
+    """Change, add or remove a field of one payload."""
+    found = world.rng.choice(one["results"])["payload"]
+    name = world.rng.choice([*found, "note"])
+    found[name] = world.rng.choice(["", None, 7, str(found.get(name)) + " ", [found.get(name)]])
+    if name != "note" and world.rng.random() < 0.3:
+        del found[name]
 
 
 def other_vector(world: World, one: Document) -> None:
@@ -296,11 +348,19 @@ KINDS = (
     Kind(odd_number, ("order",)),
     Kind(extra_field, ("membership",)),
     Kind(emptied, ("complete",), again=True),
+    Kind(payload, ("texts",)),
+    Kind(payload_unproved, ("texts",)),
+    Kind(payload_added, ("texts",)),
+    Kind(both_trees, ("membership",)),
 )
 
 
 def text_of(number: int) -> str:
     return f"text {number} é"
+
+
+def payload_of(number: int) -> dict[str, Any]:
+    return {"text": text_of(number), "part": number % 3, "owner": f"t{number % 2}"}
 
 
 def build(folder: Path, seed: int) -> World:
@@ -311,7 +371,7 @@ def build(folder: Path, seed: int) -> World:
     points = [  # every tenth has the vector of a neighbour of the same tenant and part
         Point(
             n,
-            {"text": text_of(n), "part": n % 3, "owner": f"t{n % 2}"},
+            payload_of(n),
             vector=vectors[n - 6 if n % 10 == 7 else n],
         )
         for n in range(1, CHUNKS + 1)

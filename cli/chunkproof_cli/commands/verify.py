@@ -13,16 +13,7 @@ from chunkproof.contract import SearchQuery, read_json
 from chunkproof.contract.model import find_faults
 from chunkproof.seals.merkle import open_files
 from chunkproof.seals.notes import SUFFIX, PublicKey
-from chunkproof.seals.receipts import (
-    TOLERANCE,
-    Claim,
-    Evidence,
-    LeftOut,
-    Repetition,
-    Verification,
-    verify_receipt,
-    verify_report,
-)
+from chunkproof.seals.receipts import Claim, Evidence, LeftOut, Repetition, Verification, verify_receipt, verify_report
 from chunkproof.seals.sealing import Seal, files_of
 from chunkproof.search.filters import map_filters
 from chunkproof_cli.connections import open_services
@@ -45,7 +36,7 @@ COLOURS = {"proved": "green", "refuted": "bold red", "not proved": "yellow"}
 @option("--key keys PUB*", "Public key, or a file with one; may be repeated.", required=True)
 @option("--query TEXT", "The query, if the file has only its hash.")
 @option("--seals FOLDER|s3://…", "Where the seals are, to search again; CHUNKPROOF_SEALS by default.")
-@option("--tolerance", "Scores this close are equal.", TOLERANCE, type=click.FloatRange(0, 1))
+@option("--tolerance", "Scores this close are equal.", Repetition.tolerance, type=click.FloatRange(0, 1))
 @common_options
 @reject_api("verification needs no service")
 def verify(

@@ -1,6 +1,7 @@
 """The entry of a chunk in a seal: canonical bytes that commit to its text, its vector and its payload."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import pack
@@ -11,6 +12,7 @@ from chunkproof.seals.notes import digest
 from chunkproof.stores.store_port import Point
 
 MAX_EXACT = 2**53 - 1
+_REST = re.compile(rb',"(?:payload|vector)":(?:"[^"]*"|null)')  # no quote in a text of JSON is like those
 
 
 def map_json(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -21,6 +23,15 @@ def map_json(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple):
         return [map_json(item, change) for item in value]
     return change(value)
+
+
+def to_ints(value: Any) -> Any:
+    """Return a JSON value with 1 for 1.0, which are the same."""
+
+    def whole(item: Any) -> Any:
+        return int(item) if type(item) is float and item.is_integer() and abs(item) <= MAX_EXACT else item
+
+    return map_json(value, whole)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -54,7 +65,9 @@ def hash_tenant(tenant: str, salt: bytes, point: str) -> str:
     return digest(salt + f"{point}\n{tenant}".encode())
 
 
-NO_TEXT = hash_text("")
+def shorten(entry: bytes) -> bytes:
+    """Return the entry without its vector and its payload, as most receipts have it."""
+    return _REST.sub(b"", entry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,22 +242,22 @@ class TreeReader:
 
 
 class RootHasher:
-    """Computes the root over hashes of leaves, one after the other."""
+    """Computes the roots of two trees of one size over hashes of their leaves, one after the other."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._subtrees: list[bytes] = []
+        self._subtrees: list[tuple[bytes, ...]] = []
 
-    def add(self, hashed: bytes) -> None:
-        """Add the next leaf."""
+    def add(self, *leaves: bytes) -> None:
+        """Add the next leaf of each."""
         self.count += 1
         for _ in range((self.count & -self.count).bit_length() - 1):
-            hashed = node_hash(self._subtrees.pop(), hashed)
-        self._subtrees.append(hashed)
+            leaves = tuple(map(node_hash, self._subtrees.pop(), leaves))
+        self._subtrees.append(leaves)
 
-    def root(self) -> bytes:
-        """Return the root over the leaves so far."""
-        return fold(self._subtrees)
+    def roots(self) -> tuple[bytes, bytes]:
+        """Return the roots over the leaves so far."""
+        return fold([one for one, _ in self._subtrees]), fold([other for _, other in self._subtrees])
 
 
 def fold(subtrees: Sequence[bytes]) -> bytes:

@@ -210,8 +210,7 @@ def open_report(file: Path, keys: Sequence[PublicKey]) -> str:
     if not signature.exists():
         raise InvalidParameterError(f"{file} is neither a receipt, nor is there a signature {signature.name} beside it")
     text, signed = open_note(signature.read_bytes().decode("utf-8", "replace"), keys)
-    kind, _, rest = text.partition("\n")
-    hashed, _, signed_at = rest.removesuffix("\n").partition("\n")
+    kind, hashed, signed_at, *_ = [*text.split("\n"), "", ""]
     if (kind, hashed) != (REPORT_FORMAT, digest(file.read_bytes())):
         raise RefutedError("the report is not the one that was signed")
     if not signed:
@@ -221,23 +220,30 @@ def open_report(file: Path, keys: Sequence[PublicKey]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Size and root of a tree; `info` is the SHA-256 of the file that describes the seal."""
+    """Size of both trees, the roots over short and `whole` entries, and the SHA-256 of the seal's description."""
 
     origin: str
     size: int
     root: bytes
+    whole: bytes
     info: bytes
+
+    @property
+    def roots(self) -> tuple[bytes, bytes]:
+        """Both roots."""
+        return self.root, self.whole
 
     def text(self) -> str:
         """Return the text that is signed."""
-        return f"{self.origin}\n{self.size}\n{encode(self.root)}\nchunkproof {encode(self.info)}\n"
+        return f"{self.origin}\n{self.size}\n{encode(self.root)}\nchunkproof {encode(self.info)} {encode(self.whole)}\n"
 
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
         """Read the text of a checkpoint."""
         with suppress(ValueError):  # of parts that are not as many, too
-            origin, size, root, info, _ = text.split("\n")
-            checkpoint = cls(origin, int(size), decode(root), decode(info.removeprefix("chunkproof ")))
-            if checkpoint.text() == text and checkpoint.size >= 0 and len(checkpoint.root) == 32:
+            origin, size, root, line, _ = text.split("\n")
+            info, whole = line.removeprefix("chunkproof ").split(" ")
+            checkpoint = cls(origin, int(size), decode(root), decode(whole), decode(info))
+            if checkpoint.text() == text and checkpoint.size >= 0 and {*map(len, checkpoint.roots)} == {32}:
                 return checkpoint
         raise RefutedError("it is not a checkpoint of a seal")

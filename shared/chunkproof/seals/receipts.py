@@ -32,16 +32,7 @@ from chunkproof.contract.model import Model
 from chunkproof.contract.response import SearchResult
 from chunkproof.net.s3 import ObjectStoreError, is_s3_address
 from chunkproof.seals import notes
-from chunkproof.seals.entries import (
-    MAX_EXACT,
-    NO_TEXT,
-    EntryWriter,
-    canonical_json,
-    hash_tenant,
-    hash_text,
-    map_json,
-    vector_bytes,
-)
+from chunkproof.seals.entries import EntryWriter, canonical_json, hash_tenant, hash_text, shorten, to_ints, vector_bytes
 from chunkproof.seals.merkle import RootHasher, forget_files, leaf_hash, open_files, root_of
 from chunkproof.seals.notes import Checkpoint, PublicKey, RefutedError, Signer, decode, digest, encode, open_note
 from chunkproof.seals.sealing import Seal, files_of, point_of
@@ -60,7 +51,6 @@ _LEFT_OUT = {"query_text", "query_vector", "query_id", "created_at", "receipt", 
 
 Verdict = Literal["proved", "refuted", "not proved"]
 Outcome = tuple[Verdict, str]
-TOLERANCE = 1e-5
 LISTED = 20
 # What a request may have so that its results are those of an exact search by vectors.
 PLAIN = {
@@ -88,7 +78,7 @@ def add_receipt(
     try:
         if place is None:
             raise NotConfiguredError("no seals are configured; set CHUNKPROOF_SEALS")
-        seal, rows = _read(place, collection, results)
+        seal, rows = _read(place, query, collection, results)
         known = {result.point_id for result in results if result.integrity == "changed"}
         changed = [str(one.point_id) for one, _, _ in rows if one.integrity == "changed" and one.point_id not in known]
         if changed:
@@ -117,7 +107,7 @@ def add_receipt(
     return results, None, [*said, f"There is no receipt: {why}"]
 
 
-def _read(place: str, collection: Collection, results: Results) -> tuple[Seal, list[Row]]:
+def _read(place: str, query: "SearchQuery", collection: Collection, results: Results) -> tuple[Seal, list[Row]]:
     """Return the seal, and the results as it has them; `TimeoutError` if that takes too long."""
 
     def seconds() -> float:
@@ -132,10 +122,11 @@ def _read(place: str, collection: Collection, results: Results) -> tuple[Seal, l
     points = [result.point_id if result.point_id is not None else "" for result in results]
     seal.files.fetch(map(seal.index_name, points), seconds())
     leaves = [seal.find_leaf(point) for point in points]
-    seal.files.fetch(seal.tree.names_for([leaf for leaf in leaves if leaf is not None]), seconds())
+    tree = seal.whole if query.with_payload else seal.tree
+    tree.files.fetch(tree.names_for([leaf for leaf in leaves if leaf is not None]), seconds())
     rows: list[Row] = []
     for result, point, leaf in zip(results, points, leaves, strict=True):
-        entry = json.loads(seal.tree.entry(leaf)) if leaf is not None else {}
+        entry = json.loads(tree.entry(leaf)) if leaf is not None else {}
         if entry.get("point") != str(point):  # keys of the index are only the beginning of a hash
             rows.append((result, None, {"point": str(point)}))
             continue
@@ -158,9 +149,10 @@ def _write(
     store, leaves = collection.store, [leaf for _, leaf, _ in rows if leaf is not None]
     embeds = query.query_text is not None and collection.embedder is not None
     version = store.version(collection.name, collection.deadline) if isinstance(store, VersionedStore) else None
-    nodes = seal.tree.prove(leaves) if leaves else []
-    hashes = {leaf: leaf_hash(seal.tree.entry(leaf)) for leaf in leaves}
-    if leaves and root_of(hashes, nodes, seal.checkpoint.size) != seal.checkpoint.root:
+    tree = seal.whole if query.with_payload else seal.tree
+    nodes = tree.prove(leaves) if leaves else []
+    hashes = {leaf: leaf_hash(tree.entry(leaf)) for leaf in leaves}
+    if leaves and root_of(hashes, nodes, tree.size) not in seal.checkpoint.roots:
         raise ValueError("The tiles do not lead to the root of the checkpoint")
     receipt = {
         "format": FORMAT,
@@ -202,8 +194,7 @@ def describe_request(query: "SearchQuery", left_out: int = 0) -> dict[str, Any]:
     if left_out:
         shown["left_out"] = left_out
     always = {"top_k": query.top_k, "similarity_threshold": query.similarity_threshold, "mode": query.mode or "dense"}
-    described: dict[str, Any] = map_json(always | shown, lambda item: repr(item) if isinstance(item, float) else item)
-    return described
+    return dict(json.loads(json.dumps(always | shown), parse_float=str))
 
 
 def sign_receipt(receipt: Mapping[str, Any], signer: Signer) -> str:
@@ -211,9 +202,7 @@ def sign_receipt(receipt: Mapping[str, Any], signer: Signer) -> str:
     return notes.sign_note(f"{FORMAT}\n{digest(canonical_json(receipt))}\n", [signer])
 
 
-@lru_cache(4)
-def _signer(key: str) -> Signer:
-    return notes.open_signer(key)
+_signer = lru_cache(4)(notes.open_signer)
 
 
 class Claim(Model):
@@ -244,12 +233,6 @@ def _need(holds: bool, otherwise: str) -> None:
         raise RefutedError(otherwise)
 
 
-def _to_whole(value: Any) -> Any:
-    """Return 1 for 1.0, which are the same in JSON."""
-    is_whole = type(value) is float and value.is_integer() and abs(value) <= MAX_EXACT
-    return int(value) if is_whole else value
-
-
 def _is_same(one: Any, other: Any) -> bool:
     """Whether they are equal in JSON, where true is not 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
@@ -278,7 +261,7 @@ class Evidence:
             raise InvalidParameterError(f"There is no receipt of format {FORMAT} in this file")
         if not isinstance(receipt.get("results"), list) or not isinstance(receipt.get("request"), dict):
             raise InvalidParameterError("The receipt has no results or no request")
-        receipt, response = map_json([receipt, document if is_response else None], _to_whole)
+        receipt, response = to_ints([receipt, document if is_response else None])
         return cls(receipt, response, query_text)
 
     @property
@@ -338,7 +321,7 @@ def _check_membership(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome
             leaves[leaf] = leaf_hash(canonical_json(row["entry"]))
     nodes = decode(evidence.receipt["nodes"])
     split = [nodes[at : at + 32] for at in range(0, len(nodes), 32)]
-    leads = root_of(leaves, split, checkpoint.size) == checkpoint.root if leaves else not nodes
+    leads = root_of(leaves, split, checkpoint.size) in checkpoint.roots if leaves else not nodes
     _need(leads, "the results and the nodes do not lead to the root of the checkpoint")
     if missing:
         return "not proved", f"not sealed: {', '.join(missing)} (stored after the seal, or never)"
@@ -356,7 +339,7 @@ def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
             where = f"of {name} at rank {row['rank']} is not the sealed one"
             _need(hash_text(result["text"]) == entry["text"], f"the text {where}")
             if "payload" in result:
-                _need(digest(canonical_json(result["payload"])) == entry["payload"], f"the payload {where}")
+                _need(digest(canonical_json(result["payload"])) == entry.get("payload"), f"the payload {where}")
     if any(row["leaf"] is None for row in evidence.rows):
         return "not proved", "not every result is sealed"
     return "proved", "each text is the sealed one, byte for byte"
@@ -458,7 +441,7 @@ class Repetition:
     collection: Collection
     where: tuple[Condition, ...] = ()
     seal: Seal | None = None
-    tolerance: float = TOLERANCE
+    tolerance: float = 1e-5
     # What the last run found: chunks by their points, points that are not as sealed, and how these differ.
     scored: dict[str, LeftOut] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
@@ -488,10 +471,10 @@ class Repetition:
         writer, hasher = EntryWriter(collection.payloads, field_name, salt), RootHasher()
         pages = collection.scan(where=self.where) if self.where else ()
         allowed = {point.id for page in pages for point in page.points}
-        wants_integrity = receipt["request"].get("require_integrity")
+        wants_integrity, no_text = receipt["request"].get("require_integrity"), (None, hash_text(""))
 
         def may_be_returned(point: Point, entry: Mapping[str, Any]) -> bool:
-            if entry["text"] in (None, NO_TEXT) or point.vector is None or (self.where and point.id not in allowed):
+            if entry["text"] in no_text or point.vector is None or (self.where and point.id not in allowed):
                 return False
             if tenant and field_name and entry["tenant"] != hash_tenant(tenant["name"], salt, entry["point"]):
                 return False
@@ -505,7 +488,7 @@ class Repetition:
             for point in page.points:
                 entry = writer.entry_of(point)
                 hashed, read = leaf_hash(entry), json.loads(entry)
-                hasher.add(hashed)
+                hasher.add(leaf_hash(shorten(entry)), hashed)
                 if self.seal is not None and sealed.pop(read["point"], None) != hashed:
                     self.foreign.add(read["point"])
                 elif may_be_returned(point, read):
@@ -516,7 +499,7 @@ class Repetition:
         if self.foreign or sealed:
             self.difference = f"{len(self.foreign)} points differ or are new, {len(sealed)} are missing"
             self.foreign |= set(sealed)
-        elif self.seal is None and hasher.root() != self.evidence.checkpoint.root:
+        elif self.seal is None and hasher.roots() != self.evidence.checkpoint.roots:
             self.difference = "its root is another; --seals says where its seals are"
 
     def _judge(self) -> tuple[list[Claim], tuple[LeftOut, ...]]:

@@ -1,8 +1,9 @@
 """Seal a collection: commit to every chunk that is stored now, by a signed checkpoint of a Merkle tree.
 
     COLLECTION/latest                     the number of the current history
-    COLLECTION/NUMBER/checkpoint          signed: origin, size, root, and the hash of the description
-    COLLECTION/NUMBER/tile/…              the tree (`merkle.py`)
+    COLLECTION/NUMBER/checkpoint          signed: origin, size, roots, and the hash of the description
+    COLLECTION/NUMBER/tile/…              the tree of short entries (`merkle.py`), for receipts
+    COLLECTION/NUMBER/whole/tile/…        the tree of whole entries, for receipts of responses with payloads
     COLLECTION/NUMBER/info/SHA256.json    the description: model, store, settings, what changed since the last seal
     COLLECTION/NUMBER/index/SIZE/SHARD    the leaf of each point
 
@@ -21,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,7 +32,7 @@ from pydantic import Field
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, NotFoundError
 from chunkproof.collection.reader import Reader
 from chunkproof.contract.model import Model
-from chunkproof.seals.entries import EntryWriter
+from chunkproof.seals.entries import EntryWriter, shorten
 from chunkproof.seals.merkle import RootHasher, SealFiles, TreeReader, extend_tree, leaf_hash
 from chunkproof.seals.notes import Checkpoint, RefutedError, Signer, decode, encode, open_note, sign_note
 from chunkproof.stores.store_port import PointId
@@ -71,6 +72,7 @@ class SealInfo(SealChanges):
     sealed_at: datetime
     previous: str | None = Field(None, description="Text of the checkpoint before this one")
     consistency: tuple[str, ...] = Field((), description="Proof of RFC 9162 that the previous tree was only added to")
+    whole_consistency: tuple[str, ...] = Field((), description="The same of the tree of whole entries")
 
 
 class SealReport(SealChanges):
@@ -115,8 +117,13 @@ class Seal:
 
     @property
     def tree(self) -> TreeReader:
-        """Its tree."""
+        """Its tree of short entries."""
         return TreeReader(self.files, self.checkpoint.size)
+
+    @property
+    def whole(self) -> TreeReader:
+        """Its tree of whole entries."""
+        return TreeReader(self.files.within("whole"), self.checkpoint.size)
 
     def info(self) -> SealInfo:
         """Read its description, and check it against the checkpoint."""
@@ -140,12 +147,13 @@ class Seal:
         return int.from_bytes(found[KEY_BYTES:], "big") if found[:KEY_BYTES] == key else None
 
     def checked_entries(self) -> Iterator[bytes]:
-        """Yield all entries; `CorruptChunkError` at the end if they are not those of the checkpoint."""
-        hasher = RootHasher()
-        for entry in self.tree.entries():
-            hasher.add(leaf_hash(entry))
+        """Yield all whole entries; `CorruptChunkError` at the end if they are not those of the checkpoint."""
+        hasher, are_same = RootHasher(), True
+        for short, entry in zip_longest(self.tree.entries(), self.whole.entries(), fillvalue=b""):
+            hasher.add(leaf_hash(short), leaf_hash(entry))
+            are_same &= short == shorten(entry)
             yield entry
-        if hasher.count != self.checkpoint.size or hasher.root() != self.checkpoint.root:
+        if not are_same or (hasher.count, hasher.roots()) != (self.checkpoint.size, self.checkpoint.roots):
             raise CorruptChunkError(f"The entries in {self.files} are not those that were sealed")
 
 
@@ -187,7 +195,8 @@ def seal_collection(
     work /= sha256(f"{files}\n{reader.store.host}\n{reader.name}".encode()).hexdigest()[:16]
     with SealFiles(str(work)).lock():
         before = Seal.find(files)
-        with closing(_Chunks(work / "chunks.sqlite", reader, before.info().salt if before else None)) as chunks:
+        with closing(sqlite3.connect(work / "chunks.sqlite")) as base:
+            chunks = _Chunks(base, reader, before.info().salt if before else None)
             chunks.read(on_progress)
             with files.lock():
                 before = Seal.find(files)  # another machine may have sealed it meanwhile
@@ -216,8 +225,9 @@ def _write(
         base, _, last = before.checkpoint.origin.rpartition("/")
         history, size = (int(last), before.checkpoint.size) if goes_on else (int(last) + 1, 0)
     own, origin = files.within(str(history)), f"{base}/{history}"
-    tree = extend_tree(own, size, chunks.add_from(size))
-    if before and goes_on and tree.range_hash(0, size) != before.checkpoint.root:
+    tree = extend_tree(own, size, map(shorten, chunks.add_from(size)))
+    whole = extend_tree(own.within("whole"), size, chunks.add_from(size))
+    if before and goes_on and (tree.range_hash(0, size), whole.range_hash(0, size)) != before.checkpoint.roots:
         raise CorruptChunkError(f"The tiles in {own} are not those that were sealed")
     changes = changes.model_copy(update={"added": tree.size - size})
     root = tree.range_hash(0, tree.size)
@@ -233,13 +243,14 @@ def _write(
             sealed_at=datetime.now(UTC),
             previous=before.checkpoint.text() if before else None,
             consistency=tuple(map(encode, tree.prove_consistency(size))) if size else (),
+            whole_consistency=tuple(map(encode, whole.prove_consistency(size))) if size else (),
             **changes.model_dump(),
         )
         for shard, records in chunks.index(tree.size):
             own.write(f"index/{tree.size}/{shard:x}", records)
         described = info.to_json().encode()
         own.write(f"info/{sha256(described).hexdigest()}.json", described)
-        checkpoint = Checkpoint(origin, tree.size, root, sha256(described).digest())
+        checkpoint = Checkpoint(origin, tree.size, root, whole.range_hash(0, tree.size), sha256(described).digest())
         own.write("checkpoint", sign_note(checkpoint.text(), signers).encode())
         files.write("latest", str(history).encode())
     return SealReport(
@@ -261,9 +272,9 @@ class _Chunks:
     A collection may not fit in memory, and an interrupted run goes on with the pages that it had read.
     """
 
-    def __init__(self, path: Path, reader: Reader, salt: str | None) -> None:
+    def __init__(self, base: sqlite3.Connection, reader: Reader, salt: str | None) -> None:
         self._reader, self._vector = reader, reader.vector.name
-        self._base = sqlite3.connect(path)
+        self._base, self._rows = base, base.execute
         self._base.create_function("index_key", 1, _key, deterministic=True)
         self._base.executescript(
             "PRAGMA synchronous = OFF; DROP TABLE IF EXISTS sealed;"  # a killed process loses nothing by it
@@ -278,12 +289,6 @@ class _Chunks:
             self._base.executescript("DELETE FROM stored; DELETE FROM state")
             self._rows("INSERT INTO state VALUES (?, ?, ?)", (self._next, self.salt, self._vector))
         self._writer = EntryWriter(reader.payloads, reader.settings.tenant_field, decode(self.salt))
-
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        return self._base.execute(query, values)
-
-    def close(self) -> None:
-        self._base.close()
 
     def read(self, on_progress: Callable[[int], None]) -> None:
         """Read the collection from where an interrupted run stopped."""
