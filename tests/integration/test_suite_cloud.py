@@ -18,6 +18,7 @@ from chunkproof.service import container
 from chunkproof.service.terminal import local_backend
 from chunkproof.stores.server import ServerStore
 from chunkproof.stores.store_port import Point
+from chunkproof.suite import runner
 from chunkproof.suite import suite_job as shards
 from chunkproof.suite.cases import Suite, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
@@ -225,6 +226,30 @@ def test_a_service_that_stays_down_is_the_reported_reason(cloud: Cloud, services
     (down,) = (case for case in result.test_results if case.status.value == "error")
     assert (down.name, down.error_code) == ("gear-0", "EMBEDDING_FAILED")
     assert down.error_message == "Failed to embed query: the embedder is down"
+
+
+@pytest.mark.server
+def test_shards_share_the_searches_that_are_measured_and_embed_the_others_together(
+    cloud: Cloud, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In five shards, each embeds the query of its cold search and a fifth of the twenty, and three with one call."""
+    calls: list[int] = []
+
+    class Counting(Words):
+        def embed(self, texts: Any, input_type: InputType, deadline: Deadline) -> list[list[float]]:
+            calls.append(len(texts))
+            return super().embed(texts, input_type, deadline)
+
+    cases = [{"name": f"{n}", "query_text": f"the {TOPICS[n % 11]} {n}", "relevance_threshold": 0.1} for n in range(25)]
+    monkeypatch.setattr(runner, "MEASURED", 5)
+    counting = make_services(services.store, services.settings.collection, Counting(), CACHE_ENTRIES="0")
+    with container.override(counting):
+        for name in ("first", "second"):  # in the same process, which remembers no query
+            assert run(cloud, {"name": "many", "cases": cases}, name)["status"] == "SUCCEEDED"
+            assert sorted(calls) == [1] * 10 + [3] * 5
+            calls.clear()
+            total = report_of(cloud, name).latency[0]
+            assert (total.cold and total.cold.count, total.warm and total.warm.count) == (5, 5)
 
 
 @pytest.mark.server

@@ -3,18 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path as File
 from typing import Any, Literal
 
 import click
 
-from chunkproof.base.errors import (
-    CollectionNotFoundError,
-    CorruptChunkError,
-    IndexRequiredError,
-    InvalidParameterError,
-)
+from chunkproof.base.errors import CollectionNotFoundError, CorruptChunkError, IndexRequiredError, InvalidParameterError
 from chunkproof.base.files import write_file
 from chunkproof.base.request import Deadline
 from chunkproof.collection.lookup import ID_FIELDS, ids_of, parse_point_id, stored_forms
@@ -93,18 +88,13 @@ def lint(offline: bool, outputs: tuple[File, ...], **options: Any) -> None:
 PAGE = 200
 
 
+@dataclass(frozen=True)
 class Linter:
     """Checks a suite's cases against their collections; the problems are warnings, the suite can still be run."""
 
-    def __init__(
-        self,
-        services: Services,
-        search: Callable[[dict[str, Any]], RetrievalResponse],
-        deadline: Callable[[], Deadline],
-    ) -> None:
-        self._services = services
-        self._search = search
-        self._deadline = deadline
+    services: Services
+    search: Callable[[dict[str, Any]], RetrievalResponse]
+    deadline: Callable[[], Deadline]
 
     def find_problems(self, cases: Sequence[TestCase]) -> Iterator[Problem]:
         """Yield every problem, by collection and case."""
@@ -115,8 +105,8 @@ class Linter:
         for name in dict.fromkeys(case.collection_name for case in cases):
             chosen = [(n, case) for n, case in enumerate(cases) if case.collection_name == name]
             try:
-                resolved = self._services.collection(name, self._deadline()).name
-                collection = LongRun(self._services, resolved, self._deadline)
+                resolved = self.services.collection(name, self.deadline()).name
+                collection = LongRun(self.services, resolved, self.deadline)
                 _ = collection.vector
             except CollectionNotFoundError as error:
                 yield _warning(("cases", chosen[0][0], "collection_name"), error.message)
@@ -133,7 +123,7 @@ class Linter:
         if case.expect_no_results or not case.relevance_threshold:
             return
         try:
-            results = self._search({**case.request(), "top_k": 1}).results
+            results = self.search({**case.request(), "top_k": 1}).results
         except InvalidParameterError as error:
             yield _warning(("cases", index), f"the search is refused: {error}")
             return

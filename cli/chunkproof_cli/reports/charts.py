@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from chunkproof.suite.criteria import find_end_to_end
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.suite_report import SuiteReport
 from chunkproof_cli.reports.blocks import Drawing, Table
@@ -52,9 +53,11 @@ def draw_suite(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[
             for name, value in {"pass rate": result.pass_rate / 100, **result.metrics}.items()
             if name in ("pass rate", *TREND_METRICS)
         ]
-        slow = [(at, "95th percentile", result.performance_metrics.p95_retrieval_time_ms) for at, result in results]
+        whole = [(each.validation.started_at, spread) for each in runs if (spread := find_end_to_end(each.latency))]
+        slow = [(at, "95th percentile", spread.p95_ms) for at, spread in whole]
         yield _draw_trend("Quality over time", quality, "", (0, 1), len(runs))
-        yield _draw_trend("Latency over time", slow, "ms", None, len(runs))
+        if slow:
+            yield _draw_trend("Latency over time", slow, "ms", None, len(slow))
 
 
 def _draw_scores(cases: Sequence[TestCaseResult]) -> Drawing:
@@ -112,9 +115,9 @@ def _draw_latency(report: SuiteReport) -> Drawing:
     over = [stage for stage, spread in measured.items() if (most := limits.get(stage)) and spread.p95_ms >= most]
     summary = "No search was measured end to end."
     if total := measured.get("total"):
-        summary = f"95th percentile end to end {total.p95_ms:.0f} ms, limit {limits.get('total') or 0:g} ms; " + (
-            f"over the limit: {', '.join(over)}." if over else "every stage is within its limit."
-        )
+        within = f"over the limit: {', '.join(over)}" if over else "every stage is within its limit"
+        figure = f"95th percentile of {total.count} searches, end to end: {total.p95_ms:.0f} ms"
+        summary = f"{figure}, limit {limits.get('total') or 0:g} ms; {within}."
     rows = [(stage, *(f"{ms:.1f}" for ms in found), f"{limits.get(stage) or 0:g}") for stage, found in times.items()]
     head = ("stage", "median ms", "95th percentile", "longest", "limit")
     return Drawing("Latency by stage", summary, _times_by_stage(times, limits), Table(head, rows))

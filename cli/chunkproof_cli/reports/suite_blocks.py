@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from chunkproof.contract.model import cut_middle
-from chunkproof.suite.criteria import Comparison, Criterion, MetricChange, Outcome, Verdict
+from chunkproof.suite.criteria import Comparison, Criterion, MetricChange, Outcome, Verdict, find_end_to_end, name_some
 from chunkproof.suite.diagnosis import Blame
 from chunkproof.suite.outcome import (
     EXCERPT_CHARS,
@@ -57,11 +56,12 @@ def describe_suite(
 
     What cases returned in the baseline, else in the latest of the earlier reports, is beside what they return now.
     """
-    result = report.result
+    result, shown = report.result, Medium.FILES if _is_brief(report) else Medium.EVERYWHERE
+    sections = _sections(report, earlier, baseline)
     return blocks.ReportBody(
         report.suite.name,
         list(_verdicts(report)),
-        [_shorten_if_passed(section, report) for section in _sections(report, earlier, baseline)],
+        [each if each.title in ASKED_FOR else replace(each, media=each.media & shown) for each in sections],
         summary=list(_summary(report)),
         footer=f"Chunkproof {report.chunkproof_version}, from {report.suite.source}",
         page_title=f"{report.suite.name}: {result.passed} of {result.total_tests} cases passed",
@@ -72,11 +72,6 @@ def describe_suite(
 def _is_brief(report: SuiteReport) -> bool:
     """Whether a terminal shows only what was asked for: everything passed."""
     return report.verdict.outcome is Outcome.PASSED and report.result.passed == report.result.total_tests
-
-
-def _shorten_if_passed(section: blocks.Section, report: SuiteReport) -> blocks.Section:
-    is_left_out = _is_brief(report) and section.title not in ASKED_FOR
-    return replace(section, media=section.media & ~Medium.TERMINAL) if is_left_out else section
 
 
 def _verdicts(report: SuiteReport) -> Iterator[blocks.VerdictLine]:
@@ -153,7 +148,8 @@ def _tiles(report: SuiteReport) -> Iterator[tuple[str, str]]:
     result = report.result
     yield "passed", f"{result.pass_rate:.1f} %"
     yield from ((name, f"{result.metrics[name]:.3f}") for name in TILE_METRICS if name in result.metrics)
-    yield "95th percentile", f"{result.performance_metrics.p95_retrieval_time_ms:.0f} ms"
+    if total := find_end_to_end(report.latency):
+        yield f"95th percentile of {total.count} searches", f"{total.p95_ms:.0f} ms"
 
 
 def _counts(report: SuiteReport) -> Iterator[tuple[str, str]]:
@@ -184,23 +180,18 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     """Say what else changed, a sentence each."""
     yield f"{comparison.cases} cases compared with {comparison.baseline} of {comparison.baseline_timestamp}"
     for what, names in (("Newly failing", comparison.newly_failing), ("Newly passing", comparison.newly_passing)):
-        yield f"{what}: {_join_names(names) or 'none'}"
+        yield f"{what}: {name_some(names, NAMED) or 'none'}"
     if comparison.failing_unpaired:
-        yield f"Failing, and new or changed since: {_join_names(comparison.failing_unpaired)}"
+        yield f"Failing, and new or changed since: {name_some(comparison.failing_unpaired, NAMED)}"
     for reason in dict.fromkeys(comparison.not_compared.values()):
         left_out = [name for name, why in comparison.not_compared.items() if why == reason]
-        yield f"Not compared, {reason}: {_join_names(left_out)}"
+        yield f"Not compared, {reason}: {name_some(left_out, NAMED)}"
     least = comparison.smallest_detectable
     yield (
         f"Intervals hold at {comparison.confidence:.1%} (paired randomization, {comparison.rounds} rounds, "
         f"seed {comparison.seed}); the smallest fall that stands out from chance is {comparison.least_changes} cases, "
         f"all for the worse{'' if least is None else f' ({least:.1%})'}"
     )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(map(cut_middle, names[:NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _blame(blame: Blame) -> Iterator[blocks.Block]:
@@ -257,7 +248,7 @@ def _cause_rows(report: SuiteReport) -> Iterator[tuple[str, ...]]:
         others = list(dict.fromkeys(name for name, _ in cases[1:]))
         is_common = len(others) >= COMMON
         for name, found in cases[:1] if is_common else cases:
-            also = f"; the same cause in {len(others)} more: {_join_names(others)}" if is_common else ""
+            also = f"; the same cause in {len(others)} more: {name_some(others, NAMED)}" if is_common else ""
             yield name, cause.value, f"{found.message}{also}", blocks.Cell(found.command or "", Tone.COMMAND)
 
 

@@ -186,11 +186,7 @@ def make_diagnoser(backend: Backend, given: Options) -> Diagnoser:
 def add_blame(report: SuiteReport, given: Options, snapshot: Path | None) -> SuiteReport:
     """Return the report with what brings each newly lost question back."""
     newly_failing = report.comparison.newly_failing if report.comparison else ()
-    with (
-        open_services(given) as services,
-        show_warnings_once(),
-        progress_bar("Explaining", len(newly_failing)) as done,
-    ):
+    with open_services(given) as services, show_warnings_once(), progress_bar("Explaining", len(newly_failing)) as done:
         explainer = Explainer(local_backend(services))
         blamer = Blamer(explainer, Snapshot(snapshot) if snapshot else None, options_of_store(given), done)
         blame = blamer.blame(report.result.test_results, newly_failing)

@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +16,8 @@ from chunkproof.stores.store_port import Vector
 
 # Embeddings are unit vectors, so no value is beyond 1 but for rounding.
 LARGEST_VALUE = 1.0 + 1e-3
+# So many queries of a suite are embedded with one call: as many as Cohere takes.
+AHEAD = 96
 
 Key = tuple[str, Hashable, int | None, str]
 
@@ -95,6 +97,13 @@ class QueryEmbedder:
         found |= zip(missing, made, strict=True)
         return [found[text] for text in texts]
 
+    def embed_ahead(self, texts: Sequence[str], embed: Callable[[Sequence[str]], Sequence[Vector | None]]) -> None:
+        """Keep the vectors of these queries until they are searched; None is left to the search."""
+        watch, missing = Stopwatch(), [text for text in dict.fromkeys(texts) if self._key(text) not in self._kept]
+        for text, vector in zip(missing, embed(missing), strict=True):
+            if vector is not None:  # this batch and the one that is being searched
+                self._keep(text, vector, watch, least=2 * AHEAD)
+
     def wrong_size(self, text: str, embedding: EmbeddedQuery, collection: str, size: int) -> EmbeddingSizeError:
         """Return the error for a vector that is not of the size that the collection stores."""
         with self._lock:  # do not cache a wrong size: the service may be right next time
@@ -107,22 +116,22 @@ class QueryEmbedder:
     def _recall(self, text: str) -> tuple[Vector, datetime] | None:
         key = self._key(text)
         with self._lock:
-            if key not in self._kept:
+            if (kept := self._kept.pop(key, None)) is None:
                 return None
-            self._kept.move_to_end(key)
-            vector, embedded_at = self._kept[key]
-        return vector.tolist(), embedded_at
+            if self._capacity:  # without a cache, it was embedded ahead for this search alone
+                self._kept[key] = kept
+        return kept[0].tolist(), kept[1]
 
-    def _keep(self, text: str, vector: Vector, watch: Stopwatch) -> EmbeddedQuery:
-        made = EmbeddedQuery(vector, False, watch.ms(), datetime.now(UTC))
-        if not self._capacity:
+    def _keep(self, text: str, vector: Vector, watch: Stopwatch, least: int = 0) -> EmbeddedQuery:
+        made, capacity = EmbeddedQuery(vector, False, watch.ms(), datetime.now(UTC)), max(self._capacity, least)
+        if not capacity:
             return made
         short = array("f", vector)
         # Decimals seldom fit into 32 bits, and a cached query must be sent as a new one is.
         is_exact = short[0] == vector[0] and short.tolist() == list(vector)
         with self._lock:
             self._kept[self._key(text)] = short if is_exact else array("d", vector), made.embedded_at
-            while len(self._kept) > self._capacity:
+            while len(self._kept) > capacity:
                 self._kept.popitem(last=False)
         return made
 

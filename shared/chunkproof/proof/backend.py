@@ -1,7 +1,9 @@
 """What a command or a suite runs against: this process, or a deployed stack behind the same protocol."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
@@ -9,8 +11,9 @@ from typing import Any, Protocol, TypeVar
 from chunkproof.base.errors import ChunkproofError, InternalError
 from chunkproof.base.request import Deadline, RequestTrace
 from chunkproof.collection.facts import collection_info
-from chunkproof.collection.services import Collection, Services
+from chunkproof.collection.services import PAUSES, Collection, LongRun, Services
 from chunkproof.contract import ChunkValidation, CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.embedders.embedder_port import InputType
 from chunkproof.proof.chunk_checks import validate_chunk
 from chunkproof.search.single import search
 
@@ -62,6 +65,20 @@ class LocalBackend:
         if self._trace is not None and query.queries is None:
             self._trace.record_query(query, in_full=self.services.settings.log_queries)
         return search(query, self._open(query.collection), exact=exact)
+
+    def embed_ahead(self, requests: Iterable[dict[str, Any]]) -> None:
+        """Embed the queries of these searches in as few calls as possible; a request that is wrong is left to `search`.
+
+        A call that fails is repeated once, after the pause that a service asks for.
+        """
+        together: dict[int, tuple[LongRun, list[str]]] = {}
+        for request in requests:
+            with suppress(ChunkproofError):
+                query = SearchQuery.parse(request, self.services.settings.limits)
+                run = LongRun(self.services, self._open(query.collection).name, self.new_deadline, PAUSES[:1])
+                together.setdefault(id(run.queries.embedder), (run, []))[1].append(query.query_text or "")
+        for run, texts in together.values():
+            run.queries.embed_ahead(texts, partial(run.embed, input_type=InputType.QUERY))
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
         """Run the use case of `POST /validate-chunk`."""

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.words import is_unspaced
@@ -91,9 +83,7 @@ class CriteriaLimits(Model):
     )
     stage_format: LimitMs = Field(50.0, alias="stage-format", description="95th percentile of making the response, ms")
     stage_total: LimitMs | None = Field(
-        None,
-        alias="stage-total",
-        description="95th percentile end to end, ms; CHUNKPROOF_LATENCY_TARGET_MS by default",
+        None, alias="stage-total", description="95th percentile end to end, ms; CHUNKPROOF_LATENCY_TARGET_MS by default"
     )
 
     @classmethod
@@ -128,10 +118,7 @@ class _Shared(Model):
     """Fields that a case and the suite's defaults have in common."""
 
     collection_name: str | None = Field(
-        None,
-        min_length=1,
-        max_length=MAX_NAME,
-        description="Collection to search; the suite's own by default",
+        None, min_length=1, max_length=MAX_NAME, description="Collection to search; the suite's own by default"
     )
     relevance_threshold: float = Field(
         0.0,
@@ -162,11 +149,8 @@ class _Shared(Model):
     @classmethod
     def _threshold_is_a_cosine(cls, threshold: float) -> float:
         if not 0.0 <= threshold <= 1.0:
-            raise BrokenRules(
-                f"relevance_threshold must be between 0.0 and 1.0: no result can reach {threshold}"
-                if threshold > 1.0
-                else "relevance_threshold must be between 0.0 and 1.0"
-            )
+            why = f": no result can reach {threshold}" if threshold > 1.0 else ""
+            raise BrokenRules(f"relevance_threshold must be between 0.0 and 1.0{why}")
         return threshold
 
     @field_validator("top_k")
@@ -197,8 +181,7 @@ class TestCase(_Shared):
     query_text: str = Field(description="The question to search for")
     expected_doc_ids: Ids = Field((), description="Chunk ids, document ids or URLs that must be among the results")
     judgments: dict[str, int] = Field(
-        default_factory=dict,
-        description="Graded relevance by id: 1 and more is relevant, 0 is judged not to be",
+        default_factory=dict, description="Graded relevance by id: 1 and more is relevant, 0 is judged not to be"
     )
     expected_keywords: Texts = Field(
         (), description="Whole words or phrases, each of which must be in the text of some result"
@@ -237,16 +220,11 @@ class TestCase(_Shared):
 
     def _contradictions(self) -> Iterator[str]:
         expected = self.expected_doc_ids
+        others = self.expected_keywords, self.relevance_threshold, self.max_latency_ms, self.expect_integrity
         if self.expect_no_results:
             if expected or self.expected_keywords:
                 yield "expect_no_results contradicts expected ids and keywords: give one or the other"
-        elif not (
-            expected
-            or self.expected_keywords
-            or self.relevance_threshold
-            or self.max_latency_ms
-            or self.expect_integrity
-        ):
+        elif not expected and not any(others):
             yield (
                 "the case expects nothing: give expected_doc_ids, expected_keywords, relevance_threshold, "
                 "max_latency_ms, expect_integrity or expect_no_results"
@@ -386,12 +364,8 @@ def _list_problems(error: ValidationError) -> Iterator[Problem]:
 def _known_fields(path: Path) -> list[str]:
     if path[0] == "limits" and len(path) > 1:
         return CriteriaLimits.ids()
-    model: type[Model] = Suite
-    if path[0] == "cases":
-        model = TestCase
-    elif path[0] == "defaults" and len(path) > 1:
-        model = CaseDefaults
-    return list(model.model_fields)
+    nested: dict[Any, type[Model]] = {"cases": TestCase, **({"defaults": CaseDefaults} if len(path) > 1 else {})}
+    return list(nested.get(path[0], Suite).model_fields)
 
 
 # Combining classes of marks that belong to a letter in Indic scripts: vowel signs, nukta, virama.

@@ -2,7 +2,7 @@
 the line that names what decided it, and the comparison with a baseline.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil, fsum
@@ -22,7 +22,7 @@ from chunkproof.base.errors import (
 from chunkproof.contract import Model
 from chunkproof.contract.model import cut_middle
 from chunkproof.suite.cases import CriteriaLimits
-from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.outcome import TestCaseResult, TestStatus, list_whole
 
 LATENCY_TARGET_MS = 2000.0
 STAGES = ("total", "embedding", "search", "format")
@@ -65,19 +65,29 @@ class StageLatency(Model):
         return self.warm or self.cold
 
 
-def summarize_stages(results: Iterable[TestCaseResult], stages: Sequence[str] = STAGES) -> tuple[StageLatency, ...]:
+def summarize_stages(results: Sequence[TestCaseResult], stages: Sequence[str] = STAGES) -> tuple[StageLatency, ...]:
     """Summarize these stages of the searches; cached embeddings are left out."""
     timings = [result.timing for result in results if result.timing]
+    of_stage = {"total": list_whole(results), "embedding": [each for each in timings if not each.embedding_cached]}
 
     def summarize(stage: str, *, cold: bool) -> Spread | None:
-        counted = [t for t in timings if t.cold is cold and not (stage == "embedding" and t.embedding_cached)]
         name = "latency_ms" if stage == "total" else f"{stage}_ms"
-        return summarize_times([float(getattr(timing, name)) for timing in counted])
+        return summarize_times([float(getattr(t, name)) for t in of_stage.get(stage, timings) if t.cold is cold])
 
     return tuple(
         StageLatency(stage=stage, warm=summarize(stage, cold=False), cold=summarize(stage, cold=True))
         for stage in stages
     )
+
+
+def summarize_latency(results: Sequence[TestCaseResult]) -> Spread | None:
+    """Summarize the latency, end to end, of warm searches, or of all where none is warm."""
+    return find_end_to_end(summarize_stages(results, STAGES[:1]))
+
+
+def find_end_to_end(latency: Sequence[StageLatency]) -> Spread | None:
+    """Return the latency of whole searches; None where none was measured."""
+    return next((stage.usual for stage in latency if stage.stage == STAGES[0]), None)
 
 
 def summarize_times(values: Sequence[float]) -> Spread | None:
@@ -181,16 +191,14 @@ def judge_criteria(given: CriteriaInput) -> tuple[Criterion, ...]:
 
 def _judge_lookups(given: CriteriaInput) -> Criterion:
     times = given.lookups_ms
-    if not times:
-        return _judge_latency(given, "SC-001", None, given.lookups_reason)
-    return _judge_latency(given, "SC-001", fsum(times) / len(times), f"average of {len(times)} lookups")
+    details = f"average of {len(times)} lookups" if times else given.lookups_reason
+    return _judge_latency(given, "SC-001", fsum(times) / len(times) if times else None, details)
 
 
 def _judge_stage(given: CriteriaInput, key: str, name: str, figure: str) -> Criterion:
     """Judge a figure of a stage: its warm searches, or the cold ones where there are no others."""
     stage = next((stage for stage in given.latency if stage.stage == name), None)
-    measured = stage.usual if stage else None
-    if stage is None or measured is None:
+    if stage is None or (measured := stage.usual) is None:
         return _judge_latency(given, key, None, "no search was measured")
     details = f"{measured.count} {'warm' if stage.warm else 'cold'} searches"
     slow = given.limits.slow_embedding
@@ -311,8 +319,7 @@ class Comparison(Model):
     baseline: str = Field(description="The report compared with")
     baseline_timestamp: str
     tolerance: str = Field(
-        "chance",
-        description="What the gate lets pass: `none`, `chance`, or the number of cases that may newly fail",
+        "chance", description="What the gate lets pass: `none`, `chance`, or the number of cases that may newly fail"
     )
     cases: int = Field(description="Cases with a verdict in both runs")
     changes: tuple[MetricChange, ...]
@@ -372,25 +379,23 @@ def judge_run(
     """
     counts = _count(results)
     if comparison:
-        code = _error_code(results) or (COULD_NOT_JUDGE if comparison.gate is Gate.NOT_JUDGED else 0)
+        code = judge_errors(results) or (COULD_NOT_JUDGE if comparison.gate is Gate.NOT_JUDGED else 0)
         code = FAILED if comparison.gate is Gate.FAILED else code
         warned = comparison.warnings or comparison.newly_failing or comparison.failing_unpaired
         return RunVerdict(exit_code=code, outcome=_outcome(code, bool(warned)), counts=counts, line=comparison.verdict)
     decided = [one for one in criteria if one.decides_failure]
     failed = any(result.status is TestStatus.FAILED for result in results)
     pass_rate = next((one for one in criteria if one.id == PASS_RATE), None)
-    if failed and (pass_rate is None or pass_rate.verdict is not Verdict.MET):
-        code = FAILED
-    else:
-        code = _error_code(results) or (FAILED if decided else 0)
+    is_known = failed and (pass_rate is None or pass_rate.verdict is not Verdict.MET)
+    code = FAILED if is_known else judge_errors(results) or (FAILED if decided else 0)
     line = "; ".join([counts, *_explain(results, criteria, tolerated=failed and code != FAILED)])
     return RunVerdict(exit_code=code, outcome=_outcome(code, failed), counts=counts, line=line)
 
 
-def name_some(names: Sequence[str]) -> str:
+def name_some(names: Sequence[str], most: int = NAMED) -> str:
     """Join the first names, each cut where it is too long, and say how many are left out."""
-    more = len(names) - NAMED
-    return ", ".join(cut_middle(name) for name in names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(map(cut_middle, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def _count(results: Sequence[TestCaseResult]) -> str:
@@ -415,7 +420,7 @@ def _explain(results: Sequence[TestCaseResult], criteria: Sequence[Criterion], *
             yield f"{one.shown_figure} passed, limit {one.shown_limit}"
 
 
-def _error_code(results: Sequence[TestCaseResult]) -> int:
+def judge_errors(results: Sequence[TestCaseResult]) -> int:
     """Return 2 if all errors are of wrong input, 3 if some are not or a case was not run, 0 without errors."""
     wrong = InvalidParameterError, NotFoundError, ForbiddenError, RequestTooLargeError, ResponseTooLargeError
     wrong_codes = {kind.code for base in wrong for kind in error_classes(base)} - {ChunkNotFoundError.code}
@@ -426,8 +431,6 @@ def _error_code(results: Sequence[TestCaseResult]) -> int:
 
 
 def _outcome(code: int, warned: bool) -> Outcome:
-    if code == FAILED:
-        return Outcome.FAILED
     if code:
-        return Outcome.NOT_JUDGED
+        return Outcome.FAILED if code == FAILED else Outcome.NOT_JUDGED
     return Outcome.WARNING if warned else Outcome.PASSED

@@ -226,7 +226,11 @@ class Blamer:
     def blame(self, results: Sequence[TestCaseResult], newly_failing: Sequence[str]) -> Blame:
         """Explain every newly failing case."""
         failing = [result for result in results if result.name in set(newly_failing)]
-        lost = {case.name: self._list_lost(case) for case in failing[:MAX_CASES]}
+        lost: dict[str, dict[str, float]] = {}
+        for case in failing[:MAX_CASES]:  # a missing id needs no score
+            missing, low = list_lost(case)
+            low_ids = {result.chunk_id: case.relevance_threshold for result in low}
+            lost[case.name] = dict.fromkeys(missing, 0.0) | low_ids
         if self.snapshot is not None:
             self.snapshot.prefetch(key for keys in lost.values() for key in keys)
         blamed: list[BlamedCase] = []
@@ -248,12 +252,6 @@ class Blamer:
             cases=tuple(blamed),
             not_blamed=left_out,
         )
-
-    @staticmethod
-    def _list_lost(case: TestCaseResult) -> dict[str, float]:
-        """Return the ids that are missing, and those that score too low with the score that they need."""
-        missing, low = list_lost(case)
-        return dict.fromkeys(missing, 0.0) | {result.chunk_id: case.relevance_threshold for result in low}
 
     def _explain(self, case: TestCaseResult, key: str, threshold: float) -> BlamedCase:
         request = {**case.request(), **({"similarity_threshold": threshold} if threshold else {})}

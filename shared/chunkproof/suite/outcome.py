@@ -1,10 +1,10 @@
 """The result of a case."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, FiniteFloat, JsonValue
 
 from chunkproof.contract import Model, SearchResult
 from chunkproof.contract.model import AS_STORED, Items, Milliseconds
@@ -40,7 +40,7 @@ class RetrievedChunk(Model):
 
     rank: int = Field(ge=1)
     chunk_id: str
-    similarity_score: float
+    similarity_score: FiniteFloat
     document_id: JsonValue = None
     url: JsonValue = None
     document_title: JsonValue = None
@@ -169,6 +169,12 @@ class TestCaseResult(TestCase):
         """Whether one of the first five results is expected."""
         expected = set(self.expected_doc_ids)
         return any(chunk.stands_for in expected for chunk in (self.actual_results or ())[:5])
+
+
+def list_whole(results: Sequence[TestCaseResult]) -> list[CaseTiming]:
+    """Return the timings with an embedding of their own, as a new question's; all, where every one was cached."""
+    timings = [result.timing for result in results if result.timing]
+    return [timing for timing in timings if not timing.embedding_cached] or timings
 
 
 def explain_failure(case: TestCaseResult) -> Iterator[str]:

@@ -5,8 +5,10 @@ Each case is searched once; results keep the suite's order however they are sche
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import InitVar, dataclass, field
+from contextlib import suppress
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from threading import Lock
 from time import monotonic, sleep
 from typing import Any
@@ -22,23 +24,17 @@ from chunkproof.base.errors import (
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
-from chunkproof.base.request import Stopwatch
+from chunkproof.base.request import Stopwatch, start
+from chunkproof.collection.embedding import AHEAD
 from chunkproof.collection.lookup import ids_of
 from chunkproof.contract import CollectionInfo, RetrievalResponse, SearchResult
 from chunkproof.contract.response import ForeignResult
-from chunkproof.proof.backend import Backend, call_backend
+from chunkproof.proof.backend import Backend, LocalBackend, call_backend
 from chunkproof.suite.cases import Suite, TestCase
 from chunkproof.suite.criteria import LATENCY_TARGET_MS, STAGES, CriteriaInput, judge_criteria, summarize_stages
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.judge import find_unmet, match_judged_ids, measure_case
-from chunkproof.suite.outcome import (
-    Approximation,
-    CaseTiming,
-    RetrievedChunk,
-    TestCaseResult,
-    TestStatus,
-    Unmet,
-)
+from chunkproof.suite.outcome import Approximation, CaseTiming, RetrievedChunk, TestCaseResult, TestStatus, Unmet
 from chunkproof.suite.suite_report import (
     CollectionStats,
     ConnectionStatus,
@@ -62,6 +58,8 @@ DEFAULT_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 SAME_SCORE = 1e-6
 
 LOOKUPS = 10
+# Cases whose queries are embedded one by one, as users' are: the 95th percentile of fewer is their maximum.
+MEASURED = 20
 SERVER_JOBS = 4  # searches at a time
 # Of the store, and of a stack in front of it.
 NO_CONNECTION = {VectorStoreUnavailableError.code, VectorStoreTimeoutError.code, "API_UNAVAILABLE"}
@@ -128,7 +126,9 @@ def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True)
 class CaseRunner:
     """Runs the pending cases of a suite; `results` has all of them in order at any time, also when interrupted.
 
-    Once `should_stop` returns true, no further case is started: the rest stay pending.
+    Once `should_stop` returns true, no further case is started: the rest stay pending. With `embed_ahead`, latency is
+    measured on the first case of each collection, on `MEASURED` others of all shards, and on those that limit it. The
+    queries of the rest are embedded together, while those before are searched.
     """
 
     cases: InitVar[Iterable[TestCase]]
@@ -137,6 +137,8 @@ class CaseRunner:
     jobs: int = 1
     on_result: OnResult | None = None
     should_stop: Callable[[], bool] = lambda: False
+    embed_ahead: Callable[[Sequence[dict[str, Any]]], None] | None = None
+    shards: int = 1
     results: list[TestCaseResult] = field(init=False)
     _lock: Lock = field(init=False, default_factory=Lock)
     _failures: int = field(init=False, default=0)
@@ -153,18 +155,35 @@ class CaseRunner:
         for index in sorted(first):
             self.run(index, cold=True)
         rest = [n for n in waiting if n not in first]
+        measured = -(-MEASURED // self.shards)
+        alone = {rest[n * len(rest) // measured] for n in range(measured) if rest}
+        ahead = [n for n in rest if self.embed_ahead and n not in alone and not self.results[n].max_latency_ms]
+        self._run_all(sorted({*rest} - {*ahead}))
+        embedding = start(partial(self._embed, ahead[:AHEAD]))
+        for n in range(0, len(ahead), AHEAD):
+            embedding.result()
+            embedding = start(partial(self._embed, ahead[n + AHEAD : n + 2 * AHEAD]))
+            self._run_all(ahead[n : n + AHEAD])
+        return self.results
+
+    def _run_all(self, indexes: Sequence[int]) -> None:
         if self.jobs == 1:
-            for index in rest:
+            for index in indexes:
                 self.run(index)
-            return self.results
+            return
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
-                for finished in as_completed([pool.submit(self.run, index) for index in rest]):
+                for finished in as_completed([pool.submit(self.run, index) for index in indexes]):
                     finished.result()
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-        return self.results
+
+    def _embed(self, indexes: Sequence[int]) -> None:
+        """Embed the queries of these cases; where that fails, each search embeds its own and has its own error."""
+        if indexes and self.embed_ahead and self._down is None and not self.should_stop():
+            with suppress(ChunkproofError):
+                call_backend(self.embed_ahead, [self.results[n].request() for n in indexes])
 
     def mark_pending_as_error(self, error: ChunkproofError) -> None:
         """Leave what is pending in error, untried."""
@@ -314,7 +333,8 @@ def run_suite(
     A collection that does not exist is raised at once; a store that is down leaves every case in error. An
     interruption before `on_complete` is called raises `InterruptedRun` with the report so far.
     """
-    first = CaseRunner(plan.cases, backend.search, exact_search=exact_search, jobs=plan.jobs, on_result=on_result)
+    ahead = backend.embed_ahead if isinstance(backend, LocalBackend) else None
+    first = CaseRunner(plan.cases, backend.search, exact_search, plan.jobs, on_result, embed_ahead=ahead)
     return _SuiteRun(plan, backend, first, diagnoser).report(on_complete)
 
 
@@ -340,7 +360,7 @@ class _SuiteRun:
                 first.execute()
                 for _ in range(1, plan.repeat):
                     fresh = map(TestCaseResult.pending, plan.cases)
-                    self.repeats.append(CaseRunner(fresh, self.backend.search, jobs=plan.jobs))
+                    self.repeats.append(replace(first, cases=fresh, exact_search=None, on_result=None))
                     self.repeats[-1].execute()
                 if self.diagnoser:
                     first.results = self.diagnoser.diagnose(first.results)
@@ -358,20 +378,17 @@ class _SuiteRun:
             if result.status is TestStatus.RUNNING:  # it was interrupted
                 results[place] = result.model_copy(update={"status": TestStatus.PENDING})
         latency = summarize_stages(results, plan.stages)
-        lookups = self._time_lookups(results) if complete else _Lookups(reason="the run was interrupted")
+        lookups_ms, why_none, codes = self._time_lookups(results) if complete else ([], "the run was interrupted", [])
         repeated = [result for runner in self.repeats for result in runner.results]
+        states = [{runner.results[n].status for runner in (self.first, *self.repeats)} for n in range(len(results))]
         given = CriteriaInput(
             results=results,
             latency=latency,
-            lookups_ms=lookups.times_ms,
-            lookups_reason=lookups.reason,
-            error_codes=[
-                *([down.code] if down else []),
-                *_error_codes([*results, *repeated]),
-                *lookups.error_codes,
-            ],
+            lookups_ms=lookups_ms,
+            lookups_reason=why_none,
+            error_codes=[*([down.code] if down else []), *_error_codes([*results, *repeated]), *codes],
             runs=1 + len(self.repeats),
-            differing=[result.name for n, result in enumerate(results) if self._differs(n, result)],
+            differing=[result.name for n, result in enumerate(results) if len(states[n]) > 1],
             latency_target_ms=plan.latency_target_ms,
             limits=suite.limits,
             judge_latency=plan.judge_latency,
@@ -407,13 +424,10 @@ class _SuiteRun:
             runs=1 + len(self.repeats),
         )
 
-    def _differs(self, index: int, result: TestCaseResult) -> bool:
-        return any(runner.results[index].status is not result.status for runner in self.repeats)
-
-    def _time_lookups(self, results: Sequence[TestCaseResult]) -> "_Lookups":
-        """Measure how long it takes to fetch some of the returned chunks by their id."""
+    def _time_lookups(self, results: Sequence[TestCaseResult]) -> tuple[list[float], str, list[str]]:
+        """Return how long it takes to fetch some of the returned chunks by id, why nothing was, and codes of errors."""
         if not self.plan.has_collection:
-            return _Lookups(reason="no collection was given beside the retriever")
+            return [], "no collection was given beside the retriever", []
         firsts = [(result.collection_name, result.actual_results[0]) for result in results if result.actual_results]
         best = {(collection, chunk.chunk_id): chunk for collection, chunk in firsts}
         times: list[float] = []
@@ -423,18 +437,9 @@ class _SuiteRun:
             try:
                 found = call_backend(self.backend.validate, request | where)
             except ChunkproofError as error:
-                return _Lookups(reason=str(error), error_codes=(error.code,))
+                return [], str(error), [error.code]
             times.append(found.retrieval_time_ms)
-        return _Lookups(times, "no search returned a chunk to look up")
-
-
-@dataclass(frozen=True)
-class _Lookups:
-    """Times of lookups by id; `reason` says why there are none."""
-
-    times_ms: Sequence[float] = ()
-    reason: str = ""
-    error_codes: Sequence[str] = ()
+        return times, "no search returned a chunk to look up", []
 
 
 def _error_codes(results: Sequence[TestCaseResult]) -> Iterator[str]:

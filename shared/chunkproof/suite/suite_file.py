@@ -176,14 +176,12 @@ def _read_beir(source: SuiteSource) -> SuiteFile:
 
 
 def _choose_split(wanted: str | None, splits: list[str], folder: File) -> str:
-    if wanted in splits:
-        return str(wanted)
     if wanted is None and ("test" in splits or len(splits) == 1):
         return "test" if "test" in splits else splits[0]
-    have = ", ".join(splits) or "none"
-    if wanted is None:
-        raise InvalidParameterError(f"{folder}/qrels: choose one with --split ({have})")
-    raise InvalidParameterError(f"{folder}/qrels has no {wanted}.tsv ({have})")
+    if wanted in splits:
+        return wanted
+    problem = ": choose one with --split" if wanted is None else f" has no {wanted}.tsv"
+    raise InvalidParameterError(f"{folder}/qrels{problem} ({', '.join(splits) or 'none'})")
 
 
 def _read_qrels(file: File, columns: Callable[[str], Columns], *, skip_header: bool = False) -> Qrels:

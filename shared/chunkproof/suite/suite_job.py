@@ -110,7 +110,10 @@ class ShardedSuite(ShardedJob[SuitePlan]):
             pinned = backend.at(plan.versions)
             before = self._load_results(shard)
             cases = (TestCaseResult.pending(result) if _is_retryable(result) else result for result in before)
-            results = list(CaseRunner(cases, pinned.search, should_stop=should_stop).execute())
+            runner = CaseRunner(
+                cases, pinned.search, should_stop=should_stop, embed_ahead=pinned.embed_ahead, shards=plan.shards
+            )
+            results = list(runner.execute())
             self._write_results(shard, results)
             diagnoser = Diagnoser(make_explainer(pinned))
             results = [
@@ -168,16 +171,13 @@ def read_stored_suite(address: str) -> Suite:
     try:
         return read_suite(read_json(content, "it"))
     except BrokenSuiteError as error:
-        problems = [_locate(address, format_path(problem.path), problem.message) for problem in error.problems]
+        places = [f": {format_path(problem.path)}" if problem.path else "" for problem in error.problems]
+        problems = [f"{address}{at}: {each.message}" for at, each in zip(places, error.problems, strict=True)]
         raise InvalidParameterError.listing(problems) from None
     except InvalidParameterError as error:
         raise InvalidParameterError(
             f"{address} cannot be read as a suite: {error.message}. A suite in S3 is JSON; {HOW_TO_UPLOAD}"
         ) from None
-
-
-def _locate(address: str, where: str, message: str) -> str:
-    return f"{address}: {message}" if where == format_path(()) else f"{address}: {where}: {message}"
 
 
 def _is_retryable(result: TestCaseResult) -> bool:

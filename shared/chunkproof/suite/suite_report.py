@@ -18,10 +18,10 @@ from chunkproof.contract import CollectionInfo, Model
 from chunkproof.contract.model import BrokenRules, Count, Items, Milliseconds, check_shown, has_fields, require_all
 from chunkproof.proof.near_text import RepeatedResults, count_repeated
 from chunkproof.suite.cases import Suite
-from chunkproof.suite.criteria import Comparison, Criterion, RunVerdict, StageLatency, judge_run, summarize_times
+from chunkproof.suite.criteria import Comparison, Criterion, RunVerdict, StageLatency, judge_run, summarize_latency
 from chunkproof.suite.diagnosis import Blame
 from chunkproof.suite.judge import average
-from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.outcome import TestCaseResult, TestStatus, list_whole
 
 _LINE = "=" * 60
 
@@ -181,7 +181,7 @@ def build_validation_report(
     """Build the validation report of these cases."""
     ran = [result for result in results if result.status is not TestStatus.PENDING]
     retrieved = [chunk for result in ran for chunk in result.actual_results or ()]
-    times = [result.timing.latency_ms / 1000 for result in ran if result.timing]
+    times = [timing.latency_ms / 1000 for timing in list_whole(ran)]
     failed = sum(result.status is TestStatus.ERROR for result in ran)
     score = _mean([chunk.similarity_score for chunk in retrieved])
     kind = ValidationReport if 0.0 <= score <= 1.0 else ForeignValidationReport
@@ -398,8 +398,6 @@ def summarize_repeated(results: Sequence[TestCaseResult]) -> RepeatedResults | N
 
 
 def _measure_performance(results: Sequence[TestCaseResult]) -> PerformanceMetrics:
-    timings = [result.timing for result in results if result.timing]
-    warm = [timing.latency_ms for timing in timings if not timing.cold]
-    measured = summarize_times(warm or [timing.latency_ms for timing in timings])
+    measured = summarize_latency(results)
     figures = measured.model_dump(exclude={"count"}) if measured else {}
     return PerformanceMetrics(**{name.replace("_ms", "_retrieval_time_ms"): value for name, value in figures.items()})
