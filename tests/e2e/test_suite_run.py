@@ -14,6 +14,7 @@ import pytest
 
 from chunkproof.suite.runner import InterruptedRun
 from chunkproof.suite.suite_report import read_report
+from chunkproof_cli.api_client import ApiClient, ApiUnavailableError
 from chunkproof_cli.reports.outputs import ReportKind
 from chunkproof_cli.suites import suite_runs
 
@@ -145,6 +146,38 @@ def test_configurations_are_compared_and_one_is_chosen(handbook: Command, write:
         assert message in " ".join(refused.err.split())
     alone = handbook("suite", "run", suite, "--max-latency", "5")
     assert (alone.code, "need --compare" in alone.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("search", "options", "code"),
+    [
+        ("{similarity_threshold: 0.5}", ["--max-latency", "0.001"], 1),  # all too slow
+        ("{mode: hybrid, fusion: {method: dbsf}}", ["--metric", "recall@100"], 2),  # no case is searched so deep
+        ("{with_vectors: true, top_k: 1000}", ["--filter", "long"], 2),  # as a run of the suite ends
+    ],
+)
+def test_no_choice_ends_as_its_reason_says(
+    handbook: Command, write: Any, tmp_path: Path, search: str, options: list[str], code: int
+) -> None:
+    (tmp_path / "configs.yaml").write_text(
+        f"configurations:\n  - name: a\n  - {{name: b, search: {search}}}\n", "utf-8"
+    )
+    suite = write(*(GOOD | {"name": f"c{n}"} for n in range(3)), GOOD | {"name": "long", "query_text": "robot " * 300})
+    chosen = options if "--filter" in options else ["--filter", "c*", *options]
+    run = handbook("suite", "run", suite, "--compare", tmp_path / "configs.yaml", *chosen)
+    assert run.code == code, run.out + run.err
+    assert "No choice: no configuration" in run.out
+
+
+def test_configurations_that_a_service_kept_from_being_judged_end_with_3(
+    chunkproof: Command, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs.yaml").write_text(CONFIGURATIONS, "utf-8")
+    with stub_api() as api:
+        monkeypatch.setattr(ApiClient, "search", lambda *_: (_ for _ in ()).throw(ApiUnavailableError("gone")))
+        arguments = ("--compare", tmp_path / "configs.yaml", "--api", api.url)
+        run = chunkproof("suite", "run", write(GOOD), *arguments)
+    assert (run.code, "No choice: no configuration could be judged" in run.out) == (3, True)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from chunkproof_cli.suites.configurations import (
     ConfigurationReport,
     Prices,
     Usage,
+    _choose,
     compare_runs,
     cost_per_thousand,
     read_configurations,
@@ -203,6 +204,116 @@ def test_a_configuration_whose_reranking_was_skipped_is_not_chosen() -> None:
     assert "k 20: 20 of 20 searches were not reranked (RERANK_TIMEOUT)" in CONFIGURATIONS.render(report, ".html")
 
 
+def searched(search: Any, count: int = 20, names: str = "AB", **how: Any) -> ConfigurationReport:
+    """Configurations of these names, told apart by their top_k: 10, 20, 30."""
+    configurations = [configuration(name, top_k=10 * n) for n, name in enumerate(names, start=1)]
+    runs = run_configurations(configurations, how.pop("cases", cases(count)), search)
+    return compare_runs(runs, how.pop("prices", Prices()), suite="sample", source="suite.yaml", **how)
+
+
+def embedded_by(model: str, response: RetrievalResponse) -> RetrievalResponse:
+    return response.model_copy(update={"execution": response.execution.model_copy(update={"embedding_model": model})})
+
+
+def row_of(report: ConfigurationReport, name: str) -> str:
+    lines = CONFIGURATIONS.render(report, ".md").splitlines()
+    return next(line for line in lines if line.startswith((f"| {name} |", f"| {name} (chosen) |")))
+
+
+@pytest.mark.parametrize("broken", ["A", "B"])
+def test_the_table_compares_no_configuration_that_the_choice_does_not(broken: str) -> None:
+    """A third of its cases are in error, and on the others it looks best."""
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        name, number = "AB"[request["top_k"] // 10 - 1], int(request["query_text"][1:])
+        if name == broken and number % 3 == 0:
+            raise VectorStoreUnavailableError("db", "gone")
+        return FOUND if name == broken else LOST
+
+    report = searched(search, 9)
+    other = "BA"["AB".index(broken)]
+    assert report.choice.name == other
+    assert f"no other could be compared with it; not compared: {broken}: 3 of 9 cases" in report.choice.reason
+    assert not any(result.changes for result in report.results)
+    assert "better" not in row_of(report, broken) + row_of(report, other)
+    assert "1.000 (6 cases)" in row_of(report, broken)
+    assert f"{other} has the highest ndcg@10 (0.000)" in CONFIGURATIONS.render(report, ".html")
+
+
+def test_configurations_are_compared_over_the_same_cases() -> None:
+    """B searches every case to rank 10, A only six of them: by ndcg@10 they would be means of other cases."""
+    made = [case.model_copy(update={"top_k": 10 if n < 6 else 3}) for n, case in enumerate(cases(20))]
+    configurations = [configuration("A"), configuration("B", top_k=10, similarity_threshold=0.0)]
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        return SECOND if "similarity_threshold" in request and int(request["query_text"][1:]) >= 6 else FOUND
+
+    runs = run_configurations(configurations, made, search)
+    report = compare_runs(runs, Prices(), suite="sample", source="suite.yaml")
+    assert (report.metric, report.choice.name) == ("ndcg@3", "A")
+    assert "better than every other by more than chance" in report.choice.reason
+    assert "worse" in row_of(report, "B")
+    assert "1.000 (6 cases)" in row_of(report, "A"), "its mrr@10"
+    wanted = compare_runs(runs, Prices(), suite="sample", source="suite.yaml", metric="ndcg@10")
+    assert wanted.choice.name == "B"
+    assert wanted.choice.reason.endswith(
+        "no other could be compared with it; not compared: A: it has ndcg@10 in 6 cases, others in 20"
+    )
+    assert "better" not in row_of(wanted, "B")
+
+
+@pytest.mark.parametrize("unpriced", ["best", "worse", "both"])
+def test_a_cost_that_is_not_known_is_neither_more_nor_less(unpriced: str) -> None:
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        is_best = request["top_k"] == 10
+        found = FOUND if is_best or request["query_text"] != "q3" else SECOND
+        return embedded_by("new" if unpriced in ("both", "best" if is_best else "worse") else "embed-v4.0", found)
+
+    choice = searched(search).choice
+    assert choice.name == "A"
+    assert "its lead over B is within chance, and none of them is known to save enough" in choice.reason
+
+
+def test_prices_are_not_negative(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match=r"prices\.embedding\.m must be at least 0"):
+        read_configurations(
+            write(tmp_path, "configurations:\n  - name: a\n  - name: b\nprices: {embedding: {m: -5}}\n")
+        )
+
+
+def test_equal_configurations_have_no_lead() -> None:
+    for found in (FOUND, LOST):
+        report = searched(lambda _, found=found: found)
+        other = "BA"["AB".index(str(report.choice.name))]  # the faster one is chosen
+        assert f"equal to {other}, and none of them saves enough" in report.choice.reason
+        assert "+0.000, within chance" in row_of(report, "B").replace("\\", "")
+
+
+def test_what_is_too_slow_was_compared_and_is_said_to_be_slow() -> None:
+    report = searched(by_top_k({10: LOST, 20: FOUND, 30: FOUND}), names="ABC")
+    late = [
+        r.model_copy(update={"latency": r.latency and r.latency.model_copy(update={"p95_ms": 900.0})})
+        for r in report.results
+    ]
+    results = [report.results[0], *late[1:]]
+    choice = _choose(results, [[], [], []], "ndcg@10", 100.0)
+    assert choice.name == "A"
+    assert choice.reason.endswith(
+        "no other is fast enough; too slow: B: 95th percentile 900.0 ms; C: 95th percentile 900.0 ms"
+    )
+
+
+def test_that_none_is_fast_enough_is_said_of_those_that_were_compared() -> None:
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        if request["top_k"] == 10:
+            raise VectorStoreUnavailableError("db", "gone")
+        return FOUND
+
+    reason = searched(search, 8, max_latency_ms=1e-9).choice.reason
+    assert reason.startswith("no configuration of those compared is within 1e-09 ms at the 95th percentile")
+    assert reason.endswith("; not compared: A: 8 of 8 cases could not be judged")
+
+
 def test_no_configuration_within_the_latency_limit_is_no_choice() -> None:
     report = compared({10: FOUND, 20: FOUND}, max_latency_ms=1e-9)
     assert report.choice.name is None
@@ -280,6 +391,33 @@ def test_halves_do_not_depend_on_the_order_of_the_cases() -> None:
     assert {case.name for case in halves.choosing}.isdisjoint(case.name for case in halves.measuring)
     with pytest.raises(InvalidParameterError, match="at least 10 cases"):
         split_cases(cases(9), "mrr@10")
+
+
+def test_tuning_uses_only_cases_that_have_the_metric() -> None:
+    """Nine of thirty cases are searched to rank 10; the pass rate is of all."""
+    made = [case.model_copy(update={"top_k": 10 if n < 9 else 3}) for n, case in enumerate(cases(30))]
+    with pytest.raises(
+        InvalidParameterError, match="at least 10 cases with expected_doc_ids and top_k 10 or more; the"
+    ):
+        split_cases(made, "ndcg@10")
+    halves = split_cases(made, "ndcg@3")
+    assert (len(halves.choosing), len(halves.measuring)) == (15, 15)
+    by_passes = tune_weights(split_cases(made, "pass rate"), lambda _: FOUND, suite="sample", metric="pass rate")
+    assert (by_passes.best.chosen_on, by_passes.best.measured_on, by_passes.is_proved) == (1.0, 1.0, False)
+    assert set(by_passes.against) == {"dense", "text"}
+
+
+def test_a_service_that_is_down_ends_tuning_with_its_own_error() -> None:
+    def search(_: dict[str, Any]) -> RetrievalResponse:
+        raise VectorStoreUnavailableError("db", "gone")
+
+    with pytest.raises(VectorStoreUnavailableError, match=r"hybrid: case c.* could not be judged: .*gone"):
+        tune_weights(split_cases(cases(12), "mrr@10"), search, suite="sample", metric="mrr@10")
+
+
+def test_nothing_is_proved_against_nothing() -> None:
+    report = tune_weights(split_cases(cases(12), "mrr@10"), lambda _: FOUND, suite="sample", metric="mrr@10")
+    assert not report.model_copy(update={"against": {}}).is_proved
 
 
 def test_a_leg_that_the_collection_lacks_ends_tuning_with_the_reason() -> None:

@@ -193,6 +193,34 @@ def test_cases_are_paired_by_name_and_only_while_they_are_the_same() -> None:
     assert fewer.verdict.endswith("2 of 9 cases of the baseline were not run (c7, c8)")
 
 
+def test_metrics_that_the_baseline_lacks_are_said_because_their_fall_is_not_seen() -> None:
+    second, before = answer(chunk("x", 0.9), chunk("a", 0.8)), report([FOUND] * 10)
+    bare = [case.model_copy(update={"metrics": {}}) for case in before.result.test_results[:6]]
+    results = (*bare, *before.result.test_results[6:])
+    before = before.model_copy(update={"result": before.result.model_copy(update={"test_results": results})})
+    found = compare(report([second] * 10), before, FILE)
+    assert (found.verdict.exit_code, found.verdict.outcome) == (0, "warning")
+    assert found.verdict.line == (
+        "Gate passed: no case newly fails (10 compared); "
+        "recall@5 could not be compared in 6 of 10 cases: the baseline lacks it there; "
+        "mrr@10 could not be compared in 6 of 10 cases: the baseline lacks it there"
+    )
+
+
+@pytest.mark.parametrize("tolerate", [0, 5, "chance"])
+@pytest.mark.parametrize("before", [[DOWN] * 3, []], ids=["in error", "empty"])
+def test_a_gate_that_compares_nothing_never_passes(before: list[Answer], tolerate: Tolerance) -> None:
+    if before:
+        found = compare(report([FOUND] * 3), report(before), FILE, tolerate)
+        assert found.verdict.exit_code == 1
+        assert "no case could be compared with the baseline (not judged in the baseline)" in found.verdict.line
+    else:
+        whole = report([FOUND])
+        empty = whole.model_copy(update={"result": whole.result.model_copy(update={"test_results": ()})})
+        with pytest.raises(InvalidParameterError, match="has no case in common"):
+            compare(report([FOUND] * 3), empty, FILE, tolerate)
+
+
 def test_a_baseline_of_another_suite_is_rejected() -> None:
     made = suite({"name": "another", "query_text": "0", "expected_doc_ids": ["a"]})
     other = run_suite(RunPlan(made, "s", made.cases), Backend(lambda _: FOUND))

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,57 @@ def test_one_cause_of_many_cases_is_explained_once_and_the_results_have_their_so
     assert capsys.readouterr().out.count("another model's") == 1
     SUITE.write(failing, (tmp_path / "report.xml",))
     assert "1. 0.800 x (A, https://docs.example.com/a)" in (tmp_path / "report.xml").read_text("utf-8")
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """A report of three cases after a change of its JSON."""
+    document = json.loads(report({name: answer(chunk("a", 0.8)) for name in ("one", "two", "three")}).canonical_json())
+    change(document)
+    return json.dumps(document).encode()
+
+
+def repeat(document: dict[str, Any]) -> None:
+    cases = document["result"]["test_results"]
+    cases.append({**cases[0], "status": "failed"})
+    document["result"] |= {"total_tests": 4, "failed": 1, "pass_rate": 75.0, "failure_rate": 25.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (repeat, "case one is in it more than once"),
+        (lambda d: d["result"]["test_results"][1]["metrics"].update({"mrr@10": 1e308}), "mrr@10 of case two is not 0"),
+        (lambda d: d["result"]["test_results"][1]["metrics"].update({"mrr@10": -0.5}), "mrr@10 of case two is not 0"),
+        (lambda d: d["result"]["test_results"][1]["metrics"].update({"mrr@10": float("nan")}), "a finite number"),
+        (lambda d: d["result"]["test_results"][1]["metrics"].update({"mrr@10": None}), "a valid number"),
+        (
+            lambda d: d["result"]["test_results"][0]["actual_results"][0].update(similarity_score=float("nan")),
+            "a finite number",
+        ),
+        (lambda d: d["validation"].update(started_at="2026-01-01T00:00:00", completed_at="2026-01-01T00:00:01"), "UTC"),
+        (lambda d: d.pop("criteria"), "criteria Field required"),
+        (lambda d: d.pop("suite"), "suite Field required"),
+    ],
+)
+def test_what_no_run_writes_is_no_report_and_the_reason_names_it(
+    change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    def changed(document: dict[str, Any]) -> None:
+        change(document)
+        for key in ("duration_seconds", "success_rate"):
+            document["validation"].pop(key)
+
+    with pytest.raises(InvalidParameterError) as refused:
+        read_report(edit(changed), "old.json")
+    assert str(refused.value).startswith("old.json is not a suite report: ")
+    assert reason in str(refused.value)
+
+
+def test_the_counts_of_a_report_are_those_of_its_cases() -> None:
+    """Otherwise the line of a gate, which counts, and its table, which has the cases, say two things."""
+
+    def claim_failures(document: dict[str, Any]) -> None:
+        document["result"] |= {"passed": 0, "failed": 3, "pass_rate": 0.0, "failure_rate": 100.0}
+
+    found = read_report(edit(claim_failures), "old.json").result
+    assert (found.total_tests, found.passed, found.failed, found.pass_rate, found.failure_rate) == (3, 3, 0, 100.0, 0.0)

@@ -10,11 +10,12 @@ import click
 
 from chunkproof.base.settings import Settings
 from chunkproof.suite.cases import LATENCY_IDS, CriteriaLimits, assign_collection
+from chunkproof.suite.criteria import judge_errors
 from chunkproof.suite.runner import SERVER_JOBS, inspect_collections
 from chunkproof.suite.suite_file import SuiteFile, read_source
 from chunkproof_cli.aws.jobs import publish_suite, run_suite_in_cloud
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, Interrupts, handle_interrupts
+from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, WRONG_INPUT, Interrupts, handle_interrupts
 from chunkproof_cli.options import (
     Options,
     api_option,
@@ -50,17 +51,9 @@ from chunkproof_cli.suites.suite_runs import (
 SHOWN_FINDINGS = 5
 # Options that only a run in this process supports.
 HERE_ONLY = {
-    "names": "--filter",
-    "tags": "--tag",
-    "failing": "--failing",
-    "resume": "--resume",
-    "repeat": "--repeat",
-    "exact": "--exact",
-    "jobs": "--jobs",
-    "blame": "--blame",
-    "snapshot": "--snapshot",
-    "retrievers": "--retriever",
-    "mappings": "--retriever-map",
+    **{"names": "--filter", "tags": "--tag"},
+    **{name: f"--{name}" for name in ("failing", "resume", "repeat", "exact", "jobs", "blame", "snapshot")},
+    **{"retrievers": "--retriever", "mappings": "--retriever-map"},
 }
 COMPARING = ("configurations", "metric", "max_latency")
 
@@ -212,14 +205,9 @@ def _check_options(how: dict[str, Any], given: Options, *, contradict_latency: b
     is_set = {**how, "repeat": how["repeat"] > 1}
     if how["configurations"]:
         # A comparison runs each case once under each configuration.
-        single = {
-            **HERE_ONLY,
-            "baseline": "--baseline",
-            "stack": "--stack",
-            "limits": "--limit",
-            "tolerate": "--tolerate",
-        }
-        if refused := [flag for name, flag in single.items() if name not in ("names", "tags") and is_set[name]]:
+        more = {"baseline": "--baseline", "stack": "--stack", "limits": "--limit", "tolerate": "--tolerate"}
+        single = (HERE_ONLY | more).items()
+        if refused := [flag for name, flag in single if name not in ("names", "tags") and is_set[name]]:
             raise click.UsageError(f"With --compare, {', '.join(refused)} cannot be given.")
         return
     # A run in AWS runs all cases once, by the index.
@@ -232,19 +220,13 @@ def _check_options(how: dict[str, Any], given: Options, *, contradict_latency: b
         (contradict_latency, "--ignore-latency and --judge-latency contradict each other: give one of them."),
         (blame and baseline is None, "--blame needs --baseline: without one, nothing is newly lost."),
         (blame and given.api, "--blame needs the store itself: set QDRANT_URL instead of --api."),
-        (
-            blame and retrievers,
-            "--blame repeats searches of the collection; it cannot repeat those of a --retriever.",
-        ),
+        (blame and retrievers, "--blame repeats searches of the collection; it cannot repeat those of a --retriever."),
         (how["snapshot"] and not blame, "--snapshot is what --blame compares with: give both."),
         (
             how["tolerate"] is not None and baseline is None and len(retrievers) < 2,
             "--tolerate needs --baseline: without one, there is nothing to be worse than.",
         ),
-        (
-            baseline and len(retrievers) > 1,
-            "Two --retriever are compared with each other: leave --baseline out.",
-        ),
+        (baseline and len(retrievers) > 1, "Two --retriever are compared with each other: leave --baseline out."),
         (
             how["stack"] and refused,
             f"With --stack, {', '.join(refused)} cannot be given: the whole suite is run, once.",
@@ -282,7 +264,10 @@ def _compare_configurations(
     CONFIGURATIONS.write(report, outputs)
     print_json(report) if given.json else CONFIGURATIONS.print(report)
     if report.choice.name is None:
-        sys.exit(COULD_NOT_JUDGE if any(result.errors for result in report.results) else FAILED)
+        errors = judge_errors([case for run in runs for case in run.results])
+        skipped = COULD_NOT_JUDGE if any(result.not_reranked for result in report.results) else 0
+        unlike = WRONG_INPUT if any(result.not_compared for result in report.results) else 0
+        sys.exit(errors or skipped or unlike or FAILED)  # the last where all are too slow
 
 
 def _print_findings(found: SuiteFile) -> None:

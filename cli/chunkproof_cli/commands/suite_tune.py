@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
-from math import fsum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,18 +21,21 @@ from chunkproof.base.files import write_file
 from chunkproof.contract.model import Count, Model
 from chunkproof.suite.cases import TestCase, assign_collection
 from chunkproof.suite.criteria import MetricChange
+from chunkproof.suite.judge import measure_case
 from chunkproof.suite.runner import OnResult, Search, inspect_collections
 from chunkproof.suite.suite_file import read_source
 from chunkproof_cli.connections import open_backend
+from chunkproof_cli.exits import rebuild_error
 from chunkproof_cli.options import api_option, common_options, embedder_option, option, output_option, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite_blocks import describe_change
-from chunkproof_cli.suites.baseline import measure_changes
+from chunkproof_cli.suites.baseline import SHARE_PASSED, measure_changes
 from chunkproof_cli.suites.configurations import (
     PREFERRED,
     Configuration,
     ConfigurationRun,
+    Prices,
     pair_judged,
     run_configurations,
 )
@@ -81,7 +83,7 @@ class TuningReport(Model):
     @property
     def is_proved(self) -> bool:
         """Whether the best one beats every alternative by more than chance on the other half."""
-        return all(change.low > 0 for change in self.against.values())
+        return bool(self.against) and all(change.low > 0 for change in self.against.values())
 
 
 @click.command(epilog=EXAMPLES)
@@ -128,24 +130,19 @@ def _render(report: TuningReport, file: Path) -> str:
 
 
 def _print(report: TuningReport) -> None:
-    print_table(
-        ("configuration", f"{report.metric} on {report.cases_to_choose} cases", f"on {report.cases_to_measure} others"),
-        (
-            (
-                one.configuration.name,
-                f"{one.chosen_on:.3f}",
-                "–" if one.measured_on is None else f"{one.measured_on:.3f}",
-            )
-            for one in report.tried[:SHOWN]
-        ),
+    head = "configuration", f"{report.metric} on {report.cases_to_choose} cases", f"on {report.cases_to_measure} others"
+    rows = (
+        (one.configuration.name, f"{one.chosen_on:.3f}", "–" if one.measured_on is None else f"{one.measured_on:.3f}")
+        for one in report.tried[:SHOWN]
     )
+    print_table(head, rows)
     for name, change in report.against.items():
         print_line(f"  against {name}: {describe_change(change)}")
     best = report.best
     proof = "beyond chance" if report.is_proved else "no more than chance"
     print_line(
         f"Best: {best.configuration.name}. On the {report.cases_to_measure} cases that did not choose it, "
-        f"{report.metric} {best.measured_on or 0:.3f}; its lead over the others is {proof}.",
+        f"{report.metric} {best.measured_on or 0:.3f}; its lead over {', '.join(report.against)} is {proof}.",
         "green" if report.is_proved else "yellow",
     )
 
@@ -167,11 +164,14 @@ class Halves:
 
 
 def split_cases(cases: Sequence[TestCase], metric: str) -> Halves:
-    """Split the cases that name documents into halves; `InvalidParameterError` when there are too few."""
-    judged = [case for case in cases if case.grades]
+    """Split the cases that have the metric into halves; `InvalidParameterError` when there are too few."""
+    judged = [case for case in cases if metric == SHARE_PASSED or metric in measure_case(case, ())]
     if len(judged) < LEAST_CASES:
+        needed = (
+            "" if metric == SHARE_PASSED else f" with expected_doc_ids and top_k {metric.partition('@')[2]} or more"
+        )
         raise InvalidParameterError(
-            f"Tuning by {metric} needs at least {LEAST_CASES} cases with expected_doc_ids; the suite has {len(judged)}"
+            f"Tuning by {metric} needs at least {LEAST_CASES} cases{needed}; the suite has {len(judged)}"
         )
     ordered = sorted(judged, key=lambda case: sha256(case.name.encode()).digest())
     half = len(ordered) // 2
@@ -227,10 +227,6 @@ def _mean(run: ConfigurationRun, metric: str) -> float:
     """Return the metric's mean; a case that could not be judged ends the search for weights."""
     for one in run.results:
         if not one.status.is_judged:
-            raise InvalidParameterError(
-                f"{run.configuration.name}: case {one.name} could not be judged: {one.error_message}"
-            )
-    values = [one.metrics[metric] for one in run.results if metric in one.metrics]
-    if not values:
-        raise InvalidParameterError(f"No case is searched deep enough for {metric}: raise top_k or name another metric")
-    return fsum(values) / len(values)
+            reason = f"{run.configuration.name}: case {one.name} could not be judged: {one.error_message}"
+            raise rebuild_error(one.error_code or "", [reason])
+    return run.summarize(Prices(), None).metrics[metric]

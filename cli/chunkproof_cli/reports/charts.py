@@ -196,7 +196,7 @@ def draw_configurations(report: ConfigurationReport) -> Iterator[Drawing]:
             "state": "chosen" if result.name == report.choice.name else "other",
         }
         for result in report.results
-        if result.latency and report.metric in result.metrics
+        if result.latency and report.metric in result.metrics and result.not_compared is None
     ]
     if not values:
         return

@@ -468,10 +468,12 @@ def _configuration_sections(report: ConfigurationReport) -> Iterator[blocks.Sect
 
 def _configuration_row(result: ConfigurationResult, report: ConfigurationReport, metrics: list[str]) -> tuple[str, ...]:
     latency = result.latency
+    most = {name: max(each.metric_queries.get(name, 0) for each in report.results) for name in metrics}
+    few = {name: f" ({count} cases)" for name, count in result.metric_queries.items() if count < most.get(name, 0)}
     return (
         result.name + (" (chosen)" if result.name == report.choice.name else ""),
         f"{result.passed} of {result.passed + result.failed + result.errors}",
-        *(f"{result.metrics[name]:.3f}" if name in result.metrics else NONE for name in metrics),
+        *(f"{result.metrics[name]:.3f}{few.get(name, '')}" if name in result.metrics else NONE for name in metrics),
         describe_change(result.change_of(report.metric)),
         *((f"{latency.p50_ms:.1f}", f"{latency.p95_ms:.1f}") if latency else (NONE, NONE)),
         NONE if result.cost_per_thousand is None else f"{result.cost_per_thousand:.4f}",

@@ -79,7 +79,7 @@ def compare(report: SuiteReport, baseline: SuiteReport, file: Path, tolerate: To
         reason="",
     )
     gate, reason = _Judgment(report, baseline, found, tolerate).decide()
-    warnings = tuple(_list_warnings(report, baseline, found))
+    warnings = tuple(_list_warnings(report, baseline, found, pairs))
     judged = found.model_copy(update={"gate": gate, "reason": reason, "warnings": warnings})
     return report.model_copy(update={"comparison": judged})
 
@@ -220,7 +220,9 @@ def _find_cause(case: TestCaseResult) -> str:
     return ", ".join(causes) or cut_middle(case.error_message or "failed", 80)
 
 
-def _list_warnings(report: SuiteReport, baseline: SuiteReport, found: Comparison) -> Iterator[str]:
+def _list_warnings(
+    report: SuiteReport, baseline: SuiteReport, found: Comparison, pairs: Sequence[Pair]
+) -> Iterator[str]:
     """Say what makes the baseline a weak one."""
     before, own = baseline.result, baseline.comparison
     if before.failed:
@@ -235,6 +237,9 @@ def _list_warnings(report: SuiteReport, baseline: SuiteReport, found: Comparison
         yield f"the baseline itself did not meet {', '.join(not_met)}"
     if missing := [name for name, why in found.not_compared.items() if why == NOT_RUN]:
         yield f"{len(missing)} of {before.total_tests} cases of the baseline were not run ({name_some(missing)})"
+    for name in GATED:
+        if lacking := sum(name in new.metrics and name not in old.metrics for old, new in pairs):
+            yield f"{name} could not be compared in {lacking} of {len(pairs)} cases: the baseline lacks it there"
 
 
 def _describe_fall(change: MetricChange) -> str:

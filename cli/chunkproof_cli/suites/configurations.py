@@ -12,23 +12,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, NonNegativeFloat, ValidationError
 
 from chunkproof import __version__
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract import RetrievalResponse, SearchQuery
 from chunkproof.contract.model import Count, Model, describe_error, unknown_field
 from chunkproof.suite.cases import Problem, TestCase
-from chunkproof.suite.criteria import MetricChange, Spread, summarize_times
-from chunkproof.suite.judge import average
+from chunkproof.suite.criteria import MetricChange, Spread, summarize_latency
 from chunkproof.suite.located_document import BrokenFileError, read_document
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.runner import CaseRunner, OnResult, Search
 from chunkproof.suite.suite_file import DOCUMENTS
+from chunkproof.suite.suite_report import TestSuiteResult
 from chunkproof_cli.suites.baseline import CHANCE, SHARE_PASSED, measure_changes
 
 PRICES: dict[str, Any] = tomllib.loads(files("chunkproof_cli").joinpath("prices.toml").read_text("utf-8"))
@@ -42,8 +42,8 @@ CHARS_PER_TOKEN = 4  # about
 class Prices(Model):
     """Prices in USD that replace or add to the list."""
 
-    embedding: dict[str, float] = Field(default_factory=dict, description="For a million tokens, by model")
-    rerank: dict[str, float] = Field(
+    embedding: dict[str, NonNegativeFloat] = Field(default_factory=dict, description="For a million tokens, by model")
+    rerank: dict[str, NonNegativeFloat] = Field(
         default_factory=dict, description="For a thousand searches of up to 100 documents, by model"
     )
 
@@ -171,6 +171,8 @@ class ConfigurationResult(Model):
     errors: Count = Field(description="Cases that could not be judged")
     error: str | None = Field(None, description="Why the first of them could not be judged")
     metrics: dict[str, float] = Field(description="Mean over the cases that have it; `pass rate` is over all judged")
+    metric_queries: dict[str, int] = Field(default_factory=dict, description="How many cases each mean is over")
+    not_compared: str | None = Field(None, description="Why it could not be compared with the others")
     latency: Spread | None = Field(description="Milliseconds of the warm searches, end to end")
     cost_per_thousand: float | None = Field(description="USD for a thousand searches by list price")
     cost_details: str
@@ -194,14 +196,16 @@ class ConfigurationResult(Model):
         """The cost in whole cents: what is less follows from the latency, which is compared next."""
         return float("inf") if self.cost_per_thousand is None else round(self.cost_per_thousand, 2)
 
-    def find_gap(self, metric: str, max_latency_ms: float | None = None) -> str | None:
-        """Say why it cannot be chosen by this metric; None if it can."""
+    def find_gap(self, metric: str, max_latency_ms: float | None = None, cases: int = 0) -> str | None:
+        """Say why it cannot be chosen by this metric, which others have in so many cases; None if it can."""
         if self.errors or not self.latency:
             return f"{self.errors} of {self.passed + self.failed + self.errors} cases could not be judged"
         if self.not_reranked:
             return f"{self.not_reranked} searches were not reranked"
         if metric not in self.metrics:
             return f"it has no {metric}"
+        if (measured := self.metric_queries.get(metric, cases)) < cases:
+            return f"it has {metric} in {measured} cases, others in {cases}"
         is_late = max_latency_ms is not None and self.p95_ms > max_latency_ms
         return f"95th percentile {self.p95_ms:.1f} ms" if is_late else None
 
@@ -259,14 +263,11 @@ class ConfigurationRun:
 
     def summarize(self, prices: Prices, first: Sequence[TestCaseResult] | None) -> ConfigurationResult:
         """Sum up the cases; `first` has those of the first configuration."""
-        judged = [case for case in self.results if case.status.is_judged]
-        passed = sum(case.status is TestStatus.PASSED for case in judged)
-        warm = [case.timing.latency_ms for case in judged if case.timing and not case.timing.cold]
-        latency = summarize_times(warm or [case.timing.latency_ms for case in judged if case.timing])
+        whole = TestSuiteResult.of(self.results, execution_time_ms=0, timestamp="")
+        latency, judged = summarize_latency(self.results), whole.passed + whole.failed
         cost, details = cost_per_thousand(self.usages, latency.p50_ms if latency else 0.0, prices)
         if self.configuration.cost_per_thousand is not None:
             cost, details = self.configuration.cost_per_thousand, "as the file states"
-        metrics = average([case.metrics for case in judged if case.metrics])[0]
         reasons = ", ".join(dict.fromkeys(self.not_reranked))
         note = (
             f"{len(self.not_reranked)} of {len(self.usages)} searches were not reranked ({reasons}), so its "
@@ -275,11 +276,12 @@ class ConfigurationRun:
         return ConfigurationResult(
             name=self.configuration.name,
             search=self.configuration.search,
-            passed=passed,
-            failed=len(judged) - passed,
-            errors=len(self.results) - len(judged),
+            passed=whole.passed,
+            failed=whole.failed,
+            errors=whole.errors,
             error=next((case.error_message for case in self.results if case.status is TestStatus.ERROR), None),
-            metrics={**({SHARE_PASSED: passed / len(judged)} if judged else {}), **metrics},
+            metrics={**({SHARE_PASSED: whole.passed / judged} if judged else {}), **whole.metrics},
+            metric_queries={SHARE_PASSED: judged, **whole.metric_queries},
             latency=latency,
             cost_per_thousand=cost,
             cost_details=details,
@@ -293,8 +295,7 @@ def pair_judged(
     before: Sequence[TestCaseResult], after: Sequence[TestCaseResult]
 ) -> list[tuple[TestCaseResult, TestCaseResult]]:
     """Return the cases that were judged both times."""
-    pairs = zip(before, after, strict=True)
-    return [(old, new) for old, new in pairs if old.status.is_judged and new.status.is_judged]
+    return [pair for pair in zip(before, after, strict=True) if all(case.status.is_judged for case in pair)]
 
 
 def run_configurations(
@@ -325,14 +326,18 @@ def compare_runs(
 ) -> ConfigurationReport:
     """Compare the runs with the first one, and choose one.
 
-    They are compared by the wanted metric, else the first preferred one that all have, else the pass rate. A
-    configuration of which no case could be judged has no metric, and no say.
+    They are compared by the wanted metric, else the first preferred one that all have in the same cases, else the pass
+    rate. A configuration that was not judged on every case has no say.
     """
     first = runs[0].results
-    results = tuple(run.summarize(prices, first if n else None) for n, run in enumerate(runs))
-    measured = [result.metrics for result in results if result.metrics]
-    common = (name for name in PREFERRED if measured and all(name in metrics for metrics in measured))
+    results = [run.summarize(prices, first if n else None) for n, run in enumerate(runs)]
+    counts = [r.metric_queries for r in results if not r.errors] or [r.metric_queries for r in results]
+    common = (name for name in PREFERRED if len({cases.get(name) for cases in counts}) == 1 and name in counts[0])
     metric = metric or next(common, SHARE_PASSED)
+    gaps = [result.find_gap(metric, cases=max(cases.get(metric, 0) for cases in counts)) for result in results]
+    for n, gap in enumerate(gaps):
+        unlike = {"changes": ()} if gap or gaps[0] else {}  # a table must not compare what the choice does not
+        results[n] = results[n].model_copy(update={"not_compared": gap, **unlike})
     return ConfigurationReport(
         suite=suite,
         source=source,
@@ -340,7 +345,7 @@ def compare_runs(
         timestamp=datetime.now(UTC).isoformat(),
         metric=metric,
         max_latency_ms=max_latency_ms,
-        results=results,
+        results=tuple(results),
         choice=_choose(results, [run.results for run in runs], metric, max_latency_ms),
     )
 
@@ -355,45 +360,43 @@ def _choose(
 
     Chance explains a large lead over few cases, too: it is not given up for a difference that is itself noise.
     """
-    gaps = {result.name: gap for result in results if (gap := result.find_gap(metric, max_latency_ms))}
-    left_out = "; ".join(f"{name}: {gap}" for name, gap in gaps.items())
-    whole = [n for n, result in enumerate(results) if result.find_gap(metric) is None]
+    whole = [n for n, result in enumerate(results) if result.not_compared is None]
+    unlike = "; ".join(f"{result.name}: {result.not_compared}" for result in results if result.not_compared)
     if not whole:
-        return ConfigurationChoice(
-            name=None, reason=f"no configuration could be judged on every case by {metric} ({left_out})"
-        )
-    timely = [n for n in whole if results[n].name not in gaps]
+        none = f"no configuration could be judged on every case by {metric} ({unlike})"
+        return ConfigurationChoice(name=None, reason=none)
+    late = {n: f"{results[n].name}: {gap}" for n in whole if (gap := results[n].find_gap(metric, max_latency_ms))}
+    left_out = f"; not compared: {unlike}" if unlike else ""
+    timely = [n for n in whole if n not in late]
     if not timely:
         nearest = min((results[n] for n in whole), key=lambda result: result.p95_ms)
-        return ConfigurationChoice(
-            name=None,
-            reason=f"no configuration is within {max_latency_ms:g} ms at the 95th percentile; "
-            f"the fastest is {nearest.name} with {nearest.p95_ms:.1f} ms",
-        )
+        limit = f"no configuration{' of those compared' if unlike else ''} is within {max_latency_ms:g} ms"
+        fastest = f"the fastest is {nearest.name} with {nearest.p95_ms:.1f} ms"
+        return ConfigurationChoice(name=None, reason=f"{limit} at the 95th percentile; {fastest}{left_out}")
+    left_out += f"; too slow: {'; '.join(late.values())}" if late else ""
     best = max(timely, key=lambda n: (results[n].metrics[metric], -results[n].p95_ms))
-    equal = [n for n in timely if n == best or not _is_worse(cases[best], cases[n], metric)]
+    behind = {n: measure_changes(pair_judged(cases[best], cases[n])) for n in timely if n != best}
+    worse = {n for n, changes in behind.items() if any(c.name == metric and c.is_regression for c in changes)}
+    equal = [n for n in timely if n not in worse]
     cheapest = min(equal, key=lambda n: (results[n].cents, -results[n].metrics[metric]))
     saved, enough = results[best].cents - results[cheapest].cents, LEAST_SAVED_SHARE * results[best].cents
-    chosen, top = results[cheapest if saved >= max(LEAST_SAVING, enough) else best], results[best]
-    others = [results[n].name for n in equal if results[n] is not chosen]
+    saves = isfinite(saved) and saved >= max(LEAST_SAVING, enough)
+    chosen, top = results[cheapest if saves else best], results[best]
+    others = [results[n] for n in equal if results[n] is not chosen]
+    beaten = ", ".join(results[n].name for n in sorted(worse))
     if chosen is not top:
-        count = max(result.passed + result.failed for result in results)
+        count = top.metric_queries[metric]
         why = f"{top.name} has {top.metrics[metric]:.3f}, which chance explains over {count} cases, and costs more"
     elif others:
-        beaten = [results[n].name for n in timely if n not in equal]
-        why = f"its lead over {', '.join(others)} is within chance, and none of them saves enough"
-        why += f"; better than {', '.join(beaten)} by more than chance" if beaten else ""
-    elif not gaps:
-        why = "better than every other by more than chance"
+        names = ", ".join(other.name for other in others)
+        is_tied = all(other.metrics[metric] == top.metrics[metric] for other in others)
+        is_known = all(isfinite(results[n].cents) for n in equal)
+        why = f"equal to {names}" if is_tied else f"its lead over {names} is within chance"
+        why += f", and none of them {'saves' if is_known else 'is known to save'} enough"
+        why += f"; better than {beaten} by more than chance" if beaten else ""
+    elif beaten:
+        why = f"better than {beaten if left_out else 'every other'} by more than chance"
     else:
-        beaten = [results[n].name for n in timely if n != best]
-        why = f"better than {', '.join(beaten)} by more than chance" if beaten else "no other could be compared with it"
-    why += f"; not compared: {left_out}" if gaps else ""
+        why = "no other could be compared with it" if unlike else "no other is fast enough"
     figures = f"{metric} {chosen.metrics[metric]:.3f}, 95th percentile {chosen.p95_ms:.1f} ms"
-    return ConfigurationChoice(name=chosen.name, reason=f"{figures}; {why}")
-
-
-def _is_worse(best: Sequence[TestCaseResult], other: Sequence[TestCaseResult], metric: str) -> bool:
-    """Whether the second configuration falls behind the first by more than chance."""
-    changes = {change.name: change for change in measure_changes(pair_judged(best, other))}
-    return metric in changes and changes[metric].is_regression
+    return ConfigurationChoice(name=chosen.name, reason=f"{figures}; {why}{left_out}")
