@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from chunkproof.audit import audit_run, join
 from chunkproof.audit.audit_report import AuditReport
 from chunkproof.audit.audit_run import Audit
 from chunkproof.audit.findings import Finding, Kind, find_copies
@@ -27,11 +28,14 @@ from chunkproof.base.errors import (
 from chunkproof.base.request import Deadline
 from chunkproof.collection.lookup import point_id_for
 from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.embedders.embedder_port import InputType
 from chunkproof.stores.store_port import Point, WritableStore
 
 from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
+from support.clock import replace_clock
 from support.pipelines import FOLDER, pipeline
 from support.sdk import sdk
+from support.words import Words
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
@@ -404,6 +408,46 @@ def test_a_resumed_audit_is_of_the_collection_as_it_is_now(
     assert report.kinds["match"] == 0
     assert report.points == 60
     assert report.run.started_at == progress.started_at
+
+
+def test_chunks_a_second_are_of_the_last_reading_alone(
+    memory_store: WritableStore, collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read takes a second, an embedding a hundred: not a reading that was stopped, near texts, nor vectors count."""
+    made, clock = planted(60, faults_of_each=0), replace_clock(join, monkeypatch)
+    fill(memory_store, collection, made.points)
+    monkeypatch.setattr("chunkproof.collection.reader.PAGE_SIZE", 10)
+    monkeypatch.setattr(audit_run, "AuditRun", lambda *given: join.AuditRun(*given, _saved_at=clock.now))
+    read_at: list[float] = []
+
+    class Slow(Words):
+        def embed(self, texts: Any, _input_type: InputType, _deadline: Deadline) -> list[list[float]]:
+            clock.now += 100
+            return [list(VECTOR) for _ in texts]
+
+    def wait(_call: int) -> None:
+        clock.now += 1
+
+    def stop(progress: Progress) -> None:
+        clock.now += 1_000
+        if progress.phase == "vectors":
+            raise KeyboardInterrupt
+
+    def note(progress: Progress) -> None:
+        if progress.phase == "read":
+            read_at.append(clock.now)
+
+    services, plan = services_on(Troubled(memory_store, wait), Slow()), AuditPlan(vectors=60, near_duplicates=0.9)
+    audit = Audit(tmp_path, services, collection, plan, on_progress=stop)
+    with pytest.raises(KeyboardInterrupt):
+        audit.run(audit.start(prepare(made.manifest(), "manifest.jsonl", tmp_path)))
+    again = Audit(tmp_path, services, collection, plan, on_progress=note)
+    ledger = again.resume(sha256(b"".join(made.manifest())).hexdigest())
+    began = clock.now
+    report = again.run(ledger)
+    assert read_at[-1] - began >= 6, "of six pages"
+    assert report.run.chunks_per_second == round(60 / (read_at[-1] - began), 1)
+    assert report.run.seconds > 1_000
 
 
 def _stop_after(compared: int) -> Callable[[Progress], None]:

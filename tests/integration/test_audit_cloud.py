@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ def run(cloud: Cloud, manifest: bytes, audit_id: str, collection: str) -> dict[s
     """Run an execution to its end; executions with the same audit id are the same audit."""
     address = cloud.put("manifest.jsonl", manifest)
     return cloud.execute({"manifest": address, "collection": collection, "audit_id": audit_id})
+
+
+def shards_of(cloud: Cloud) -> int:
+    return len(cloud.get("audits/first/shards.json"))
 
 
 @pytest.fixture
@@ -74,6 +79,12 @@ def test_the_shards_find_exactly_the_planted_faults_and_a_failing_shard_is_repor
     assert by_kind == expected
     assert report["kinds"]["unverifiable"] == len(poisoned) + len(expected["unverifiable"])
     assert report["coverage"] == 1 - report["kinds"]["unverifiable"] / report["audited"]
+    kept = [cloud.get(f"audits/first/results/{n:05d}.json") for n in range(shards_of(cloud)) if n != ALWAYS_FAILS]
+    spans = [(datetime.fromisoformat(one["run"]["started_at"]), one["run"]["seconds"]) for one in kept]
+    reading = max(at.timestamp() + took for at, took in spans) - min(at.timestamp() for at, _ in spans)
+    read = sum(one["audited"] for one in kept)  # neither the shard that failed, nor the time before and after
+    assert report["run"]["chunks_per_second"] == pytest.approx(read / reading, rel=0.01)
+    assert reading < report["run"]["seconds"]
 
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     assert [m["ChunksAudited"] for m in metrics if "ChunksAudited" in m] == [[report["audited"]]]

@@ -12,7 +12,7 @@ import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from io import BufferedReader
 from itertools import groupby
@@ -125,7 +125,7 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
 
     def _merge_shards(self, plan: AuditJobPlan, host: str) -> AuditReport:
         totals: Counter[str] = Counter(entries=0, chunks=0, changed=0, presence_only=0)
-        scanned: AuditReport | None = None
+        results: list[AuditReport] = []
         with TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "merged").mkdir()
@@ -133,7 +133,7 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
                 for shard, result, findings in map_in_parallel(self._read_result, self.shards()):
                     if result is not None and result.version == plan.version:
                         totals.update(result.manifest.model_dump(include=set(totals)), changed=result.run.changed)
-                        scanned = result
+                        results.append(result)
                         merged: Iterable[Finding] = map(Finding.model_validate_json, findings.splitlines())
                     else:
                         merged = self._list_unverifiable(shard, folder, totals)
@@ -147,9 +147,9 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
                 )
             self._upload("findings.jsonl", all_findings.path)
         seconds, changed = (datetime.now(UTC) - plan.started_at).total_seconds(), totals.pop("changed")
-        if plan.is_scan and scanned is not None:
-            run = scanned.run.model_copy(update={"started_at": plan.started_at, "seconds": seconds})
-            return scanned.model_copy(update={"run": run})
+        if plan.is_scan and results:
+            run = results[0].run.model_copy(update={"started_at": plan.started_at, "seconds": seconds})
+            return results[0].model_copy(update={"run": run})
         repeated = totals["entries"] - totals["chunks"]
         manifest = ManifestFacts(name=plan.manifest, sha256=plan.sha256, repeated=repeated, **totals)
         spec = AuditSpec(collection=plan.collection, host=host, manifest=manifest, by_ids=True, version=plan.version)
@@ -158,10 +158,13 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
             started_at=plan.started_at,
             compared=manifest.chunks,
             seconds=seconds,
-            reading_seconds=seconds,
             changed=changed,
         )
-        return build_report(progress, all_findings)
+        report = build_report(progress, all_findings)
+        spans = [(r.run.started_at, r.run.started_at + timedelta(seconds=r.run.seconds)) for r in results]
+        reading = max(end for _, end in spans) - min(start for start, _ in spans) if spans else timedelta(0)
+        rate = round(sum(r.audited for r in results) / max(reading.total_seconds(), 1e-9), 1)
+        return report.model_copy(update={"run": report.run.model_copy(update={"chunks_per_second": rate})})
 
     def _read_result(self, shard: int) -> tuple[int, AuditReport | None, bytes]:
         """Read the result of a shard, None when it has none, and its findings as they are stored."""

@@ -66,7 +66,7 @@ class RunFacts(Model):
 
     started_at: datetime
     seconds: float
-    chunks_per_second: float = Field(description="Chunks read and compared a second, without embedding")
+    chunks_per_second: float = Field(description="Chunks read and compared a second, in the seconds of that alone")
     resumed: int = Field(description="How often it was interrupted and resumed")
     changed: int = Field(description="Chunks that changed, or were added or removed, while the collection was read")
 

@@ -430,6 +430,7 @@ class Audit:
 
         `NotConfiguredError` if no chunk is as it should be because no text of the collection can be read.
         """
+        began = run.progress.seconds
         if self.plan.is_by_ids:
             audit_by_id(run)
         else:
@@ -441,9 +442,11 @@ class Audit:
         faulty = run.ledger.count("SELECT count(DISTINCT chunk_id) FROM finding WHERE kind <> ?", Kind.ORPHAN)
         if faulty == run.progress.compared and run.ledger.manifest.presence_only < faulty:
             require_texts(run.reader)
+        run.save()
+        reading_seconds = run.progress.seconds - began
         if self.plan.near_duplicates is not None:
             find_near_duplicates(run, self.plan.near_duplicates)
-        run.save(phase="vectors")
+        run.save(phase="vectors", reading_seconds=reading_seconds)
         if self.plan.vectors is not None:
             check_vectors(run, min(self.plan.vectors or run.ledger.manifest.chunks, run.progress.spec.audited))
         run.save(phase="report")

@@ -76,8 +76,6 @@ class AuditRun:
         """Record that everything up to here is done."""
         now = monotonic()
         seconds, self._saved_at = self.progress.seconds + now - self._saved_at, now
-        if changes.get("phase") == "vectors" and not self.progress.reading_seconds:
-            changes["reading_seconds"] = seconds
         self.ledger.save(self.progress.model_copy(update={**changes, "seconds": seconds}))
         self.on_progress(self.progress)
 
