@@ -1,7 +1,12 @@
 """The product stays within the limits of `make house`, and nothing stray lies in the root of the repository."""
 
+import importlib
 import os
+import re
 import subprocess
+from collections.abc import Iterable, Iterator
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 
@@ -76,3 +81,27 @@ def test_the_root_holds_only_what_belongs_there() -> None:
         pytest.skip("not a checkout of the repository")
     names = {line.split("/")[0] for line in listed.stdout.splitlines() if (house.ROOT / line).exists()}
     assert names == ROOT_FILES
+
+
+def possessive_bodies(tokens: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield what is repeated possessively, wherever it is in a parsed pattern."""
+    for token in tokens:
+        if isinstance(token, (tuple, list, _parser.SubPattern)):
+            yield from possessive_bodies(token)
+            if isinstance(token, tuple) and token[0] is _constants.POSSESSIVE_REPEAT:
+                yield list(token[1][2])
+
+
+def test_every_pattern_means_the_same_on_python_3_11_2() -> None:
+    """Until 3.11.5, a possessive group with a lookahead took what its last, failing repetition had read."""
+    patterns = [
+        value
+        for name in house.modules()
+        if not name.endswith("__main__")
+        for value in vars(importlib.import_module(name)).values()
+        if isinstance(value, re.Pattern)
+    ]
+    assert len(patterns) > 50
+    for pattern in patterns:
+        for body in possessive_bodies(_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE)):
+            assert not re.search(r"\bASSERT", str(body)), pattern

@@ -475,7 +475,7 @@ class _Connection:
 
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?")
-_HEADER = re.compile(rb"(?:^|\r\n)([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r]*+(?:\r(?!\n)[^\r]*+)*+)")
+_HEADER = re.compile(rb"(?:^|\r\n)([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r]*+(?:\r(?!\n)[^\r]*+)*)")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}(?=[ \t]*(?:;|$))")
 
 
