@@ -111,6 +111,46 @@ PAYLOADS: dict[str, Shape] = {
     "Elasticsearch": lambda text, n: {"_source": {"doc": {"chunk": {"payload": {"body": text}}}}},
     "Chinese objects": lambda text, n: {"元数据": {"来源": f"{n}.md"}, "内容": {"正文": text}},
     "Russian objects": lambda text, n: {"документ": {"содержание": text, "страница": n}},
+    "Bedrock": lambda text, n: {
+        "AMAZON_BEDROCK_TEXT_CHUNK": text,
+        "AMAZON_BEDROCK_METADATA": json.dumps({"source": f"s3://b/{n}.md", "parentText": PARENT}),
+        "x-amz-bedrock-kb-source-uri": f"s3://b/{n}.md",
+    },
+    "Azure AI Search": lambda text, n: {"chunk_id": f"abc_pages_{n}", "parent_id": "abc", "chunk": text},
+    "FastGPT": lambda text, n: {"q": text, "a": "", "chunkIndex": n, "indexes": [{"type": "default", "text": text}]},
+    "LangGraph": lambda text, n: {"prefix": "memories.u1", "key": f"k{n}", "value": {"memory": text}},
+    "Graphiti": lambda text, n: {"uuid": f"{n:032x}", "episode_body": text, "source_description": "chat"},
+    "Vanna": lambda text, n: {"documentation": text},
+    "semantic-router": lambda text, n: {
+        "sr_utterance": text,
+        "sr_route": f"route {n % 3}",
+        "sr_function_schema": "null",
+    },
+    "Vertex": lambda text, n: {"sourceUri": f"gs://b/{n}.pdf", "chunk": {"text": text, "pageSpan": {"firstPage": 1}}},
+    "Firestore": lambda text, n: {"fields": {"body": {"stringValue": text}, "title": {"stringValue": f"Chapter {n}"}}},
+    "Debezium": lambda text, n: {"payload": {"before": None, "after": {"id": n, "body": text}, "op": "c"}},
+    "Notion": lambda text, n: {
+        "object": "block",
+        "paragraph": {"rich_text": [{"type": "text", "text": {"content": text, "link": None}, "plain_text": text}]},
+    },
+    "Jira": lambda text, n: {
+        "key": f"AB-{n}",
+        "fields": {
+            "summary": f"Ticket {n}",
+            "description": {"type": "doc", "content": [{"type": "paragraph", "content": [{"text": text}]}]},
+        },
+    },
+    "Textract": lambda text, n: {"Blocks": [{"BlockType": "LINE", "Text": text, "Geometry": {"Left": 0.1}}]},
+    "Paddle OCR": lambda text, n: {"result": [[[[0, 0], [1, 1]], [text, 0.99]]], "image": f"{n}.jpg"},
+    "ChatGPT": lambda text, n: {"message": {"author": {"role": "user"}, "content": {"parts": [text]}}},
+    "URIs as names": lambda text, n: {
+        "@id": f"urn:{n}",
+        "http://schema.org/text": [{"@value": text, "@language": "en"}],
+    },
+    "one of twelve long fields": lambda text, n: {
+        **{f"part_{each}": f"{n}: part {each}. {PARENT[:200]}" for each in range(11)},
+        "fact": text,
+    },
     # names and values that need care in a path
     "a JSON list of objects": lambda text, n: {"chunks": json.dumps([{"body": text}])},
     "a JSON list of texts": lambda text, n: {"passages": json.dumps([text])},
@@ -286,12 +326,76 @@ def test_a_text_that_is_json_is_read_whole_if_the_whole_was_embedded(
     assert chunkproof("validate", "2", "--collection", collection, "--original", files[1]).code == 0
 
 
+def register(count: int) -> list[str]:
+    return [f"Entry {n} of the register: {TOPICS[n % 8]}, as it was seen on day {n * 7 % 365}." for n in range(count)]
+
+
+def fill_many(store: WritableStore, collection: str, texts: list[str], payloads: list[dict[str, Any]]) -> None:
+    sdk(store).create_collection(collection, vectors_config=COSINE)
+    made = zip(vectors_of(tuple(texts)), payloads, strict=True)
+    points = [models.PointStruct(id=n, vector=vector, payload=payload) for n, (vector, payload) in enumerate(made)]
+    sdk(store).upsert(collection, points, wait=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "proposed"),
+    [("text", "absatz", ["text", "absatz"]), ("image", "absatz", "absatz"), ("text", "image", None)],
+)
+def test_points_from_all_over_a_collection_show_where_its_texts_are(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, first: str, then: str, proposed: Any
+) -> None:
+    texts = register(300)
+    names = [first if n < 150 else then for n in range(300)]
+    payloads = [{name: f"{n}.png" if name == "image" else texts[n]} for n, name in enumerate(names)]
+    fill_many(server_store, collection, texts, payloads)
+    run = doctor()
+    assert (run.json["proposed_payload_map"] or {}).get("text") == proposed
+    assert run.json["shares"]["text"] == (pytest.approx(0.5, abs=0.2) if first == "text" else 0.0)
+
+
+def test_an_item_of_a_list_is_no_text_where_another_field_says_which_item_it_is(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    texts = register(300)
+    payloads = [{"chunks": texts[n // 5 * 5 : n // 5 * 5 + 5], "number": n % 5} for n in range(300)]
+    fill_many(server_store, collection, texts, payloads)
+    said = messages(doctor())
+    assert "chunks[0]" not in said
+    assert "which the stored vectors do not confirm" in said
+
+
+def test_texts_that_all_agree_nearly_are_not_called_single_wrong_vectors(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    long = [f"{text} {PARENT[:500]}" for text in TEXTS]
+    titled = [f"On {topic}: {text}" for topic, text in zip(TOPICS, long, strict=True)]
+    fill_many(server_store, collection, titled, [{"text": text} for text in long])
+    (found,) = [item for item in doctor().json["findings"] if item["check"] == "vectors"]
+    assert "close: the same model, probably with a title" in found["message"]
+
+
 PAGE = "https://example.org/2"
 OTHER_FIELDS: dict[str, tuple[Shape, dict[str, str]]] = {
     "an address in German": (lambda text, n: {"inhalt": text, "quelle": f"https://example.org/{n}"}, {"url": PAGE}),
     "an address in Chinese": (lambda text, n: {"内容": text, "来源": f"https://example.org/{n}"}, {"url": PAGE}),
     "a link beside a picture": (
         lambda text, n: {"text": text, "a_thumbnail": f"{n}.png", "link": f"https://example.org/{n}"},
+        {"url": PAGE},
+    ),
+    "a link behind a picture": (
+        lambda text, n: {"text": text, "image": f"https://cdn.example.org/{n}.jpg", "link": f"https://example.org/{n}"},
+        {"url": PAGE},
+    ),
+    "a title beside the text in an object": (
+        lambda text, n: {"put": f"id:ns:doc::{n}", "fields": {"title": f"Page {n}", "chunk": text}},
+        {"document_title": "Page 2"},
+    ),
+    "a title beside the address in an object": (
+        lambda text, n: {"content": text, "documentMetadata": {"uri": f"gs://bucket/{n}.html", "title": f"Page {n}"}},
+        {"url": "gs://bucket/2.html", "document_title": "Page 2"},
+    ),
+    "metadata in a list": (
+        lambda text, n: {"documents": [text], "metadatas": [{"source": f"https://example.org/{n}"}]},
         {"url": PAGE},
     ),
     "a bucket": (lambda text, n: {"text": text, "uri": f"s3://bucket/{n}.pdf"}, {"url": "s3://bucket/2.pdf"}),

@@ -32,7 +32,7 @@ from chunkproof.stores.store_port import Description, Point, PointId, VectorConf
 from chunkproof.suite.cases import Suite
 from chunkproof_cli.aws.stack import FunctionLimits, find_misfit
 from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, note, ok
-from chunkproof_cli.doctor.vector_checks import check_vectors, choose_reading, find_joined
+from chunkproof_cli.doctor.vector_checks import check_vectors, choose_reading, find_joined, spread
 
 SAMPLE_ROWS = 3
 # A field with texts so many times longer, or so much more varied, is more likely the text.
@@ -57,13 +57,14 @@ PLAUSIBLE = 0.05
 # A shorter word can be a sentence in an encoding by chance.
 LEAST_ENCODED, MOST_DECODED = 24, 10_000
 # No text is looked for in more fields; a name that fewer than one point of so many has is not a field.
-TRIED_FIELDS, SCATTERED = 8, 5
+MOST_TRIED, SCATTERED = 32, 5
 # A list of so many words or characters is a text cut up, a shorter one rather tags.
 LEAST_PIECES = 8
 _URL_SAFE = str.maketrans("-_", "+/")
 # The beginnings of gzip, bzip2, XZ, Zstandard, LZ4 and zlib.
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd", b'\x04"M\x18', b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 _SOURCE = re.compile(r"[a-z][a-z\d+.-]*://\S+|[^\n@]{1,300}\.[a-z]\w{1,4}", re.I)
+_PICTURE = re.compile(r"\.(?:png|jpe?g|gif|webp|svg|ico)(?:\?|$)", re.I)
 LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
 TITLES = ("section_heading", "document_title")
 _HEADING = re.compile(r"#{1,6}\s|[=-]{3,}$")
@@ -105,10 +106,10 @@ def check_collection(
     # It may be an alias; `describe` raises `CollectionNotFoundError` for a name that is none.
     collection = LongRun(services, name, deadline)
     collection.forget()
-    patient = _Patient(collection, collection.describe(), collection.first_points(SAMPLE_POINTS).points)
-    report.info = collection_info(collection) if patient.description.vectors else None
+    description, survey = collection.describe(), _survey(collection)
+    patient = _Patient(collection, description, spread(survey.points, SAMPLE_POINTS))
+    report.info = collection_info(collection) if description.vectors else None
     vector, better = _read_sample(report, patient)
-    survey = _survey(patient)
     report.sound = dict(_list_sound(patient, survey))
     hashes = collection.hashes
     report.content_hash = str(hashes.content_hash) if hashes.content_hash else None
@@ -127,7 +128,7 @@ def check_collection(
         *(result for suite in suites for result in _check_suite_filters(suite, patient)),
         *(
             result
-            for result in check_vectors(vector, patient.description, survey.spread(), collection)
+            for result in check_vectors(vector, patient.description, survey.choose_compared(), collection)
             # Why texts and vectors disagree has been said.
             if result.check != "vectors" or not (report.unreadable or report.joined)
         ),
@@ -168,7 +169,7 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
         vector = choose_vector(vectors, services.settings.vector_name, collection.name)
     # A text may be JSON itself, or a single word.
     more = [path for path in texts if not fields or any(inner.startswith((f"{path}.", f"{path}[")) for inner in fields)]
-    paths = list(dict.fromkeys([*filter(None, [current]), *fields, *more]))[:TRIED_FIELDS]
+    paths = list(dict.fromkeys([*filter(None, [current]), *fields, *more]))[:MOST_TRIED]
     searched = [vector] if vector else [each for each in vectors if each.distance in ("Cosine", "Dot")] or [*vectors]
     is_clear = bool(current) and len(searched) * len(paths) <= 1
     chosen = None if is_clear else choose_reading(collection, patient.points, searched, paths)
@@ -212,18 +213,17 @@ def _find_other_rows(
 ) -> dict[str, tuple[str, ...]]:
     """Find fields that are not read: those of an object that has several of them; a URL and a hash by their look."""
     read, rows = reading.paths_in("text", payloads), {}
-    others = [path for path in texts if path not in read and "[" not in path]
-    usual = [path for path in others if 2 * len(texts[path]) > len(payloads)]
+    usual = [path for path, found in texts.items() if path not in read and 2 * len(found) > len(payloads)]
     for path in usual:
         hashed = PayloadMap({"text": tuple(read), "content_hash": (path,)})
         if recognise_hashes(hashed, payloads, are_all=False).content_hash:
             rows["content_hash"] = (path,)
-    for path in reversed(usual):
-        if all(map(_SOURCE.fullmatch, texts[path])) and ("url" not in rows or "://" in texts[path][0]):
-            rows["url"] = (path,)
+    if sources := [path for path in usual if all(map(_SOURCE.fullmatch, texts[path]))]:
+        rows["url"] = (max(sources, key=lambda path: (not _PICTURE.search(texts[path][0]), "://" in texts[path][0])),)
+    homes = {path.rpartition(".")[0] for path in (*read, *rows.get("url", ()))}
     for parent in dict.fromkeys(path.rpartition(".")[0] for path in usual if "." in path):
         objects = [value for payload in payloads if isinstance(value := reading.value_at(parent, payload), dict)]
-        if len(inner := find_mapping(objects, PayloadMap())) > 1:
+        if len(inner := find_mapping(objects, PayloadMap())) > (parent not in homes):
             rows |= {field: (f"{parent}.{path}",) for field, path in inner.items()}
     return {field: row for field, row in rows.items() if field != "text" and report.mapping.get(field) in (None, *read)}
 
@@ -235,7 +235,7 @@ def _find_all_fields(patient: _Patient, vector: VectorConfig | None, read: Seque
         without = [point for point in without if not PayloadMap({"text": (path,)}).find_text(point)]
         if path == paths[-1] and vector and 0 < len(without) < len(patient.points):
             fields = rank_text_fields(_texts_by_path([point.payload for point in without]), len(without))
-            tried = [field.path for field in fields[:TRIED_FIELDS]]
+            tried = [field.path for field in fields[:MOST_TRIED]]
             chosen = choose_reading(patient.collection, without, [vector], tried)
             paths += [chosen[2]] if chosen else []
     return paths
@@ -339,8 +339,9 @@ def _check_hashes(report: DoctorReport, *, is_per_source: bool) -> Iterator[Chec
 
 @dataclass
 class _Survey:
-    """What was seen of the first points: their ids, and the points of each text and of each own id."""
+    """What was seen of the first points: some from all over, their ids, and the points of each text and own id."""
 
+    points: list[Point] = field(default_factory=list)
     point_ids: list[PointId] = field(default_factory=list)
     texts: dict[str, list[PointId]] = field(default_factory=dict)
     own_ids: Counter[str] = field(default_factory=Counter)
@@ -349,16 +350,16 @@ class _Survey:
     documents: dict[str, list[int]] = field(default_factory=dict)
     bytes: int = 0
 
-    def spread(self) -> list[PointId]:
+    def choose_compared(self) -> list[PointId]:
         """Return ids of points from all over the collection, as many as can be embedded again at once."""
-        ids = self.point_ids
-        most = max(LEAST_COMPARED, min(MOST_COMPARED, MOST_COMPARED_BYTES * len(ids) // max(1, self.bytes)))
-        return [ids[n * len(ids) // min(most, len(ids))] for n in range(min(most, len(ids)))]
+        fitting = MOST_COMPARED_BYTES * len(self.point_ids) // max(1, self.bytes)
+        return spread(self.point_ids, max(LEAST_COMPARED, min(MOST_COMPARED, fitting)))
 
 
-def _survey(patient: _Patient) -> _Survey:
-    payloads, seen = patient.collection.services.payloads, _Survey()
-    for page in patient.collection.scan(page_points=PAGE):
+def _survey(collection: Collection) -> _Survey:
+    payloads, seen = collection.services.payloads, _Survey()
+    for page in collection.scan(page_points=PAGE):
+        seen.points += spread(page.points, SAMPLE_POINTS)
         for point in page.points:
             seen.point_ids.append(point.id)
             text, path = payloads.value("text", point.payload), payloads.id_path(point.payload)

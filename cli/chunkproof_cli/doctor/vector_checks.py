@@ -6,7 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, groupby, permutations
 from operator import itemgetter
+from random import Random
 from statistics import median
+from typing import Any
 
 from chunkproof.base.embedder_config import place_of
 from chunkproof.base.errors import ChunkproofError, EmbeddingSizeError
@@ -15,15 +17,15 @@ from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import HasVector, Not
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.embedders.known_models import KNOWN_MODELS, KnownModel, find_model
-from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, cosine
+from chunkproof.proof.vector_judge import AGREES, SAME, SIMILAR, EmbeddedTexts, VectorJudge, cosine
 from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
 from chunkproof_cli.doctor.doctor_report import CheckResult, fail, note, ok
 
 PREFIX_CHUNKS = 5
 # So many points show which field holds the text of a vector.
 PROBED = 4
-# Of so many fields, every two are tried together.
-JOINED_FIELDS = 4
+# So many fields are tried at once, and of so many, every two together.
+TRIED_FIELDS, JOINED_FIELDS = 8, 4
 NAMED_POINTS = 10
 # Where only the size is known, so many models are named.
 NAMED_MODELS = 4
@@ -73,29 +75,38 @@ def check_vectors(
         yield note("vectors", "Not compared: no sampled chunk has a vector, and a text that fits the model")
 
 
+def spread(items: Sequence[Any], count: int) -> list[Any]:
+    """Return so many items from all over, the same at each run; not every n-th: chunks of pages come in turns."""
+    chosen = Random(0).sample(range(len(items)), min(count, len(items)))  # noqa: S311 - not a secret
+    return [items[n] for n in sorted(chosen)]
+
+
 def choose_reading(
     collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str]
 ) -> tuple[float, VectorConfig, str] | None:
     """Return how well which vector agrees with which field: the best, or the first of the fields that surely do."""
-    found = [*_compare(collection, points, vectors, [(path,) for path in paths])]
+    found = [*_compare(collection, points, vectors, [(path,) for path in paths[:TRIED_FIELDS]])]
     best = [max(of_vector, key=itemgetter(0)) for _, of_vector in groupby(found, key=lambda each: each[1].name)]
     # Of all that surely agree, the first field.
     order = {path: -number for number, path in enumerate(paths)}
     chosen = max(best, default=None, key=lambda each: (min(each[0], AGREES), order[each[2][0]], each[0]))
-    return (chosen[0], chosen[1], chosen[2][0]) if chosen and chosen[0] > SIMILAR else None
+    if chosen and chosen[0] > SIMILAR:
+        return chosen[0], chosen[1], chosen[2][0]
+    rest = paths[TRIED_FIELDS:]
+    return choose_reading(collection, points, vectors, rest) if rest else None
 
 
 def find_joined(
     collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str], alone: float
 ) -> tuple[str, ...]:
     """Return the fields whose texts, one after the other, agree far better than one alone; nothing if none do."""
-    if alone >= AGREES or len(paths) < 2:
+    if alone >= SAME or len(paths) < 2:
         return ()
     few = paths[:JOINED_FIELDS]
     joined = (*permutations(few, 2), *combinations(sorted(few), 3), tuple(sorted(paths)))
     found = _compare(collection, points, vectors, joined)
     agreement, _, best = max(found, default=(0.0, None, ()), key=itemgetter(0))
-    return best if agreement >= max(SIMILAR, (1 + alone) / 2) else ()
+    return best if agreement >= max(SIMILAR, (1 + 2 * alone) / 3) else ()
 
 
 def _compare(
@@ -103,7 +114,7 @@ def _compare(
 ) -> Iterator[tuple[float, VectorConfig, tuple[str, ...]]]:
     """Yield the median cosine of a few vectors with the texts of fields, for all that the embedder may have made."""
     embedder = collection.embedder
-    ids = [point.id for point in points[:: max(1, len(points) // PROBED)]][:PROBED]
+    ids = [point.id for point in spread(points, PROBED)]
     for vector in vectors:
         with suppress(ChunkproofError):
             fits = embedder is not None and embedder.dimension in (None, vector.size)
@@ -149,13 +160,13 @@ def _judge(cosines: Mapping[PointId, float], judge: VectorJudge, fix: str, prefi
         agree = f"{message}; they agree with the prefix '{prefix}' before each text"
         return (note if lowest >= SIMILAR else fail)("vectors", agree, remedy, belong)
     others = [str(point_id) for point_id, similarity in cosines.items() if similarity < AGREES]
-    if len(others) * 2 < len(cosines):
+    if len(others) * 2 < len(cosines) and (lowest < SIMILAR or max(cosines.values()) >= SAME):
         more = f" and {len(others) - NAMED_POINTS} more" if len(others) > NAMED_POINTS else ""
         named = f"{len(cosines) - len(others)} agree, not {', '.join(others[:NAMED_POINTS])}{more}"
         remedy = "Embed these again; chunkproof audit MANIFEST --vectors checks every point"
         return (note if lowest >= SIMILAR else fail)("vectors", f"{message}; {named}", remedy, belong)
     if lowest >= SIMILAR:
-        close = "close: probably the same model with other preprocessing or another input type"
+        close = "close: the same model, probably with a title or the like beside the text, or with another input type"
         return note("vectors", f"{message}; {close}", share=belong)
     if judge.origins.is_of_this_model:
         other = "this model made the stored vectors, of other texts: parts, other chunks, or with a title or prefix"
