@@ -33,6 +33,8 @@ _IN_A_LINE = re.compile(f"[\n\t{_ACTIVE}]")
 
 # A word of so many columns is not cut if a table has room for it.
 LONGEST_WORD = 40
+# Where such words of the columns do not fit side by side, a row becomes lines.
+_SHORT_WORD = re.compile(r"(?<!\S)\S{1,16}(?!\S)")
 # Only ASCII: many scripts write whole sentences without a space.
 _LONG_WORD = re.compile("[!-~]{65,}")
 
@@ -87,11 +89,19 @@ def print_title(text: str) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table on standard output, with the control characters of every cell escaped.
 
-    Where it has to be narrower than its content, lines break between words; only the longest words are cut.
+    Where it has to be narrower than its content, lines break between words; only the longest words are cut. Where even
+    the short ones would be, each row is printed as lines.
     """
     cells, console = [list(map(safe_text, row)) for row in rows], stdout_console()
     texts = [list(map(str, column)) for column in zip(columns, *cells, strict=True)]
-    room, widths = console.width - 3 * len(columns) - 1, [1] * len(columns)
+    room, words = console.width - 3 * len(columns) - 1, map(_SHORT_WORD.findall, map("\n".join, texts))
+    widths = [max(map(cell_len, column), default=1) for column in words]
+    if sum(widths) > room:
+        for row in cells:
+            for name, cell in zip(columns, row, strict=True):
+                print_line(Text.assemble(name and f"{name}: ", cell))
+            print_line()
+        return
     for split, most in ((str.split, LONGEST_WORD), (str.splitlines, room)):  # first whole words, then whole lines
         wanted = [max((cell_len(part) for text in column for part in split(text)), default=1) for column in texts]
         while sum(widths) < room and (narrow := [n for n, width in enumerate(widths) if width < min(most, wanted[n])]):

@@ -341,7 +341,7 @@ def _share_nearest(pairs: Sequence[tuple[Vector, Vector]]) -> float:
 def _compare_queries(suite: Suite, readers: Readers) -> QueryDiff:
     """Run every case in both collections. An expected chunk of A counts in B under any id, if its text is there."""
     a, b = readers
-    with progress_bar("Searching", len(suite.cases)) as done, show_warnings_once():
+    with show_warnings_once(), progress_bar("Searching", len(suite.cases)) as done:
         search_a, pairs = local_backend(a.services).search, list[Pair]()
         search_b = _relabel(local_backend(b.services).search, _find_expected_texts(suite, a))
         for case in suite.cases:

@@ -120,7 +120,9 @@ def _sections(
     yield cases if has_failures else figures
     yield blocks.Section("Test suite", [blocks.FactList(list(_counts(report)), media=Medium.TEXT)])
     if report.comparison:
-        changes = blocks.Table(CHANGE_HEAD, list(_change_rows(report.comparison)))
+        is_same = not any(change.difference for change in report.comparison.changes)
+        media = Medium.FILES if is_same else Medium.EVERYWHERE
+        changes = blocks.Table(CHANGE_HEAD, list(_change_rows(report.comparison)), media=media)
         others = blocks.BulletList(list(_comparison_lines(report.comparison)))
         yield blocks.Section("Compared with the baseline", [changes, others])
     if report.blame:
@@ -178,7 +180,8 @@ def _change_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     """Say what else changed, a sentence each."""
-    yield f"{comparison.cases} cases compared with {comparison.baseline} of {comparison.baseline_timestamp}"
+    same = "" if any(change.difference for change in comparison.changes) else "; no metric differs"
+    yield f"{comparison.cases} cases compared with {comparison.baseline} of {comparison.baseline_timestamp}{same}"
     for what, names in (("Newly failing", comparison.newly_failing), ("Newly passing", comparison.newly_passing)):
         yield f"{what}: {name_some(names, NAMED) or 'none'}"
     if comparison.failing_unpaired:

@@ -334,7 +334,7 @@ class SuiteReport(Model):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Read a report from JSON; its verdict is decided anew."""
+        """Read a report from JSON; its verdict is decided again."""
         with suppress(ValueError):  # pydantic says what is wrong with it
             if isinstance(document := from_json(json_data), dict):
                 document.pop("verdict", None)
@@ -365,8 +365,8 @@ def read_report(content: bytes, name: str) -> SuiteReport:
         report = SuiteReport.model_validate_json(content, extra="ignore")
     except ValidationError as error:
         first = min(error.errors(), key=lambda each: each["type"] != "missing")
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidParameterError(f"{name} is not a suite report: {where} {first['msg']}") from None
+        where = " ".join((".".join(map(str, first["loc"])), first["msg"])).lstrip()
+        raise InvalidParameterError(f"{name} is not a suite report: {where}") from None
     if report.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
         raise InvalidParameterError(
             f"{name} has format {report.format_version}, this Chunkproof reads {FORMAT_VERSION}"
