@@ -1,6 +1,9 @@
 """A starter suite from a person's own collection."""
 
-from uuid import uuid4
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid1, uuid4
 
 import pytest
 
@@ -103,23 +106,46 @@ def test_a_collection_without_text_is_reported(memory_store: WritableStore, coll
         starter(memory_store, collection, {"a": " "})
 
 
+def payload_of(text: str, make_id: Callable[[], str]) -> dict[str, Any]:
+    return {"id": make_id(), "content": text, "meta": {"source_id": uuid4().hex}}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: {"page_content": text},
+        lambda text: {"page_content": text, "metadata": {"source": "page.md"}},
+        lambda text: {"_node_content": json.dumps({"text": text}), "doc_id": str(uuid4())},
+        lambda text: payload_of(text, lambda: str(uuid1())),
+        lambda text: payload_of(text, lambda: uuid4().hex),
+        lambda text: payload_of(text, lambda: uuid4().hex * 2),  # as long as a SHA-256
+        lambda text: payload_of(text, lambda: uuid4().hex[:24]),
+        lambda text: payload_of(text, lambda: f"01ARZ3NDEKTSV4RRF{uuid4().hex[:9].upper()}"),
+    ],
+    ids=["LangChain", "LangChain with a source", "LlamaIndex", "UUID by time", "hex", "Haystack", "ObjectId", "ULID"],
+)
 def test_where_ids_are_random_the_same_documents_pass_after_another_import(
-    memory_store: WritableStore, collection: str
+    memory_store: WritableStore, collection: str, make: Callable[[str], dict[str, Any]]
 ) -> None:
     texts = [f"# Part {n}\n\nThe valve number {n} is opened by turning the red handle." for n in range(3)]
     texts.append("# Only a heading of more than five words")
+    others = ["| valve | turns |\n|---|---|\n| red | 4 |", 'SELECT valve_number FROM valves WHERE name = "red";']
 
     def ingest(name: str) -> LocalBackend:
-        vectors = Words().embed(texts, InputType.DOCUMENT, Deadline(60_000))
-        points = [
-            Point(str(uuid4()), {"page_content": t}, vector=tuple(v)) for t, v in zip(texts, vectors, strict=True)
-        ]
+        stored = [*texts, *others]
+        vectors = Words().embed(stored, InputType.DOCUMENT, Deadline(60_000))
+        points = [Point(str(uuid4()), make(t), vector=tuple(v)) for t, v in zip(stored, vectors, strict=True)]
         fill(memory_store, name, *points, size=Words.dimension)
         return LocalBackend(make_services(memory_store, name, Words()), lambda: Deadline(60_000))
 
     first = ingest(collection).services.collection(collection, Deadline(60_000))
     suite = read_suite(read_yaml(to_yaml(build_starter(first, 9)), "s").value)
-    assert sorted(case.name for case in suite.cases) == [f"The valve number {n} is opened by turning" for n in range(3)]
+    names = [f"The valve number {n} is opened by turning" for n in range(3)]
+    assert sorted(case.name for case in suite.cases) == [
+        "SELECT valve_number FROM valves WHERE name red",
+        *names,
+        "valve turns red 4",
+    ]
     again = ingest(f"{collection}-again")
     for case in assign_collection(
         [case.model_copy(update={"top_k": 1}) for case in suite.cases], f"{collection}-again"

@@ -31,8 +31,11 @@ MAX_COPIES = 10
 MIN_WORDS, MAX_WORDS = 5, 30
 MIN_CHARS, MAX_CHARS = 10, 200
 NAME_WORDS, NAME_CHARS = 8, 60
-RANDOM_UUID = 4  # its version
-_MARKUP = re.compile(r"^[#>*\-+|\s]+|[|*`_]+|</?[a-zA-Z][^<>]*>", re.M)
+NAMED_UUIDS = (3, 5)  # their versions
+_MARKUP = re.compile(r"^[#>*\-+|\s]+|[|*`]+|(?<!\w)_+|_+(?!\w)|</?[a-zA-Z][^<>]*>", re.M)
+_NOT_IN_NAMES = re.compile(r'[{}\[\]()<>"|]+')
+# A number of hexadecimal digits, a ULID.
+_OPAQUE = re.compile(r"[0-9a-f]{24,}|[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?: .*)?$|^.*\n {0,3}(?:=+|-+) *$|<([hH][1-6])\b[^<]{,200}</\1>", re.M)
 # A short line without punctuation, before a new sentence.
 _TITLE = re.compile(r"^[^\n.!?:;,`]{1,50}\n(?=[^\W\d_a-z])", re.M)
@@ -153,27 +156,28 @@ def build_starter(collection: Collection, count: int) -> Starter:
         question, own = pick_question(text), ids[text]
         if len(items) < count and question and question not in items and len(own) <= MAX_COPIES:
             if not taken & own.keys():
-                items[question] = _make_item(question, text, own)
+                items[question] = _make_item(question, text, own, are_hashes=collection.hashes.chunk_id is not None)
             taken |= own.keys()
     if not items:
         raise InvalidParameterError(f"Collection {collection.name} has no text to make questions from")
     return Starter(collection.name, tuple(items.values()), scanned, total)
 
 
-def _make_item(question: str, text: str, ids: Mapping[str, str | None]) -> KnownItem:
-    if not all(map(_is_random, ids)):
+def _make_item(question: str, text: str, ids: Mapping[str, str | None], *, are_hashes: bool) -> KnownItem:
+    if are_hashes or not all(map(_is_random, ids)):
         return KnownItem(question, tuple(ids))
-    passage = question if contains(text, question) else None
+    lines = sorted((line.strip() for line in text.splitlines() if len(line) <= MAX_CHARS), key=len, reverse=True)
+    passage = next((part for part in (question, *lines) if contains(text, part)), None)
     sources = () if passage else tuple(dict.fromkeys(source for source in ids.values() if source))
     return KnownItem(question, tuple(ids), passage, sources)
 
 
 def _is_random(chunk_id: str) -> bool:
-    """Whether an id is a random UUID, which the next import of the same text does not give again."""
+    """Whether the next import of the same text may give another id: one by chance or time, or of who knows what."""
     try:
-        return UUID(chunk_id).version == RANDOM_UUID
+        return UUID(chunk_id).version not in NAMED_UUIDS
     except ValueError:
-        return False
+        return _OPAQUE.fullmatch(chunk_id) is not None
 
 
 def pick_question(text: str) -> str | None:
@@ -182,7 +186,8 @@ def pick_question(text: str) -> str | None:
     prose = _CODE.sub("\n\n", text)
     sentences = (prose[begin:end] for begin, end in split_sentences(prose))
     fitting = [plain for part in sentences if _fits(plain := " ".join(_MARKUP.sub(" ", part).split()))]
-    return max(fitting, key=len, default=" ".join(text.split()[:MAX_WORDS])[:MAX_CHARS].strip()) or None
+    words = _MARKUP.sub(" ", text).split() or text.split()
+    return max(fitting, key=len, default=" ".join(words[:MAX_WORDS])[:MAX_CHARS].strip()) or None
 
 
 def _fits(sentence: str) -> bool:
@@ -206,7 +211,8 @@ def to_yaml(starter: Starter) -> str:
     ]
     names: Counter[str] = Counter()
     for item in starter.items:
-        name = " ".join(item.question.split()[:NAME_WORDS])[:NAME_CHARS].strip(" .,;:")
+        words = [word for word in _NOT_IN_NAMES.sub(" ", item.question).split() if any(map(str.isalnum, word))]
+        name = " ".join((words or item.question.split())[:NAME_WORDS])[:NAME_CHARS].strip(" .,;:")
         names[name] += 1
         expected = item.sources or item.chunk_ids
         lines += [
