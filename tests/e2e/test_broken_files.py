@@ -32,6 +32,7 @@ READERS = {
     "log": ("txt", "latency --logs {}"),
 }
 CONTENTS = {"not UTF-8": b"\xff\xfe\x00bad", "broken JSON": b'{"a": ', "empty": b"", "missing": None, "folder": None}
+CONTENTS |= {"UTF-16": '{"chunk_id": "a"}\n{"chunk_id": "b"}\n'.encode("utf-16")}
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
@@ -52,3 +53,4 @@ def test_a_broken_file_is_wrong_input_for_every_command(
     run = chunkproof(*command.format(file.name).split())
     assert (run.code, "Traceback" in run.err) == (2, False), run.err
     assert "broken" in run.err or "--" in run.err
+    assert "not valid JSON" not in run.err or kind != "UTF-16", "each of its lines is named"

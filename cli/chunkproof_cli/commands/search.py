@@ -33,6 +33,7 @@ from chunkproof_cli.output import (
     print_title,
     safe_text,
     shorten,
+    show_warnings_once,
 )
 from chunkproof_cli.request_options import SEARCH_FLAGS, SEARCH_OPTIONS, pop_search, search_options
 
@@ -72,7 +73,7 @@ def search(texts: tuple[str, ...], file: Path | None, **given: Any) -> None:
             raise click.UsageError("--receipt takes one query at a time.")
         request["receipt"] = "full"
     options = parse_options(**given)
-    with open_backend(options) as backend, name_flags(SEARCH_FLAGS):
+    with open_backend(options) as backend, name_flags(SEARCH_FLAGS), show_warnings_once():
         response = backend.search(name_collection(request, options))
     print_result(response, print_response, as_json=options.json)
     if receipt_file is not None:
@@ -101,7 +102,7 @@ def read_queries(texts: Sequence[str], file: Path | None, rerank: str | None) ->
         return {"query_text": texts[0]} if len(texts) == 1 else {"queries": list(texts)}
     if texts:
         raise click.UsageError("Give TEXT or --queries FILE, not both")
-    with click.open_file(str(file), encoding="utf-8") as lines:
+    with click.open_file(str(file), encoding="utf-8-sig") as lines:
         try:
             content = lines.read()
         except UnicodeDecodeError as error:

@@ -17,7 +17,7 @@ from chunkproof.proof.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import api_option, common_options, name_collection, name_flags, option, parse_options
-from chunkproof_cli.output import print_line, print_result, print_table, print_title
+from chunkproof_cli.output import print_line, print_result, print_table, print_title, show_warnings_once
 from chunkproof_cli.request_options import request_option
 
 EXAMPLES = """\b
@@ -62,7 +62,7 @@ def validate(original_file: str | None, **given: Any) -> None:
     if original_file is not None:
         request["original_text"] = read_original(original_file)
     named = {name: value for name, value in request.items() if value not in (None, False)}
-    with open_backend(options) as backend, name_flags(FLAGS):
+    with open_backend(options) as backend, name_flags(FLAGS), show_warnings_once():
         result = _validate(name_collection(named, options), backend)
     print_result(result, partial(print_validation, strict=request["strict"]), as_json=options.json)
     sys.exit(0 if result.validation_passed else FAILED)
@@ -84,8 +84,8 @@ def _validate(request: dict[str, Any], backend: Backend) -> ValidationResult:
         if not found:
             raise
         if len(found) > 1:
-            field, ids = next(iter(found.values())), ", ".join(sorted(found)[:5])
-            raise AmbiguousIdError(f"{name} is the {field} of several chunks; name one of them: {ids}, …") from None
+            field, ids = next(iter(found.values())), ", ".join(sorted(found)[:5]) + ", …" * (len(found) > 5)
+            raise AmbiguousIdError(f"{name} is the {field} of several chunks; name one of them: {ids}") from None
         return backend.validate({**request, "chunk_id": next(iter(found))})
 
 

@@ -13,7 +13,7 @@ import sys
 import zlib
 from array import array
 from base64 import b64decode, b64encode
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -267,6 +267,8 @@ def read_lines(file: "IO[bytes] | Decompressed", name: str) -> Iterator[bytes]:
     size, packed = 0, file.packed if isinstance(file, Decompressed) else None
     try:
         while line := file.readline(MAX_LINE + 1):
+            if not size and line.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
+                raise InvalidParameterError(f"{name} is UTF-16: save it as UTF-8")
             size += len(line)
             if len(line) > MAX_LINE:
                 raise InvalidParameterError(
