@@ -1,5 +1,6 @@
 """Open what a command runs against: a store and an embedder in this process, another server, or a deployed stack."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -26,18 +27,23 @@ from chunkproof.service.terminal import (
     open_connection,
 )
 from chunkproof_cli.options import Options, explicit_collection, name_flags
-from chunkproof_cli.output import mask_secrets
+from chunkproof_cli.output import mask_secrets, print_note
 
 if TYPE_CHECKING:
     from chunkproof_cli.api_client import ApiClient
 
 API_DEADLINE_MS = 30_000
+# Variables with these beginnings that resemble a setting so much are taken for a misspelt one.
+PREFIXES, ALIKE = ("CHUNKPROOF_", "QDRANT_", "COHERE_"), 0.9
 
 
 @contextmanager
 def connect(options: Options, settings: Settings | None = None) -> Iterator[Connection]:
     """Open the configured store and embedder, or the local ones; close them at the end."""
-    settings = settings or Settings.from_env()
+    settings, known = settings or Settings.from_env(), Settings.variables()
+    for name in (name for name in os.environ if name.startswith(PREFIXES) and name not in known):
+        for near in get_close_matches(name, known, n=1, cutoff=ALIKE):
+            print_note(f"{name} is not a setting: did you mean {near}?")
     if options.embedder is not None:
         settings = settings.with_embedder(options.embedder)
     with ExitStack() as stack:

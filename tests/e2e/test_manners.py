@@ -42,6 +42,41 @@ def test_an_unknown_collection_gets_a_suggestion(chunkproof: Command, data: Path
     assert (far.code, "The store has manuals." in far.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CHUNKPROOF_COLECTION", "CHUNKPROOF_COLLECTION"),
+        ("CHUNKPROOF_MAX_TOPK", "CHUNKPROOF_MAX_TOP_K"),
+        ("QDRANT_APIKEY", "QDRANT_API_KEY"),
+        ("CHUNKPROOF_FROM_API_KEY", None),  # which other commands read
+        ("CHUNKPROOF_HOUSE_STYLE", None),
+    ],
+)
+def test_a_misspelt_setting_gets_a_suggestion(
+    chunkproof: Command, data: Path, monkeypatch: pytest.MonkeyPatch, name: str, meant: str | None
+) -> None:
+    monkeypatch.setenv(name, "1")
+    run = chunkproof("collection", "--data", data)
+    assert (run.code, run.err) == (0, f"{name} is not a setting: did you mean {meant}?\n" if meant else "")
+
+
+@pytest.mark.parametrize("command", [("search", "backup", "oil", "water"), ("validate", "https://a.example")])
+def test_a_warning_about_several_searches_is_shown_once(
+    chunkproof: Command, data: Path, command: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    chunkproof(*command, "--data", data)
+    warnings = [text.split(" (")[0] for text in caplog.messages if "missing from payload" in text]
+    assert warnings
+    assert len(warnings) == len(set(warnings)), caplog.messages
+
+
+def test_a_list_of_queries_may_begin_with_a_byte_order_mark(chunkproof: Command, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_bytes(b"\xef\xbb\xbfbackup\r\noil\r\n")
+    found = chunkproof("search", "--queries", file, "--data", data, "--json")
+    assert [each["query"] for each in found.json["responses"]] == ["backup", "oil"]
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("serch", "search"), ("validat", "validate"), ("docter", "doctor")])
 def test_an_unknown_command_gets_a_suggestion(chunkproof: Command, typed: str, meant: str) -> None:
     shown = chunkproof(typed)

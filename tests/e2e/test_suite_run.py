@@ -305,6 +305,8 @@ def test_a_newly_failing_case_fails_the_gate_and_a_known_one_does_not(
     assert handbook("suite", "run", write(*good), "-o", tmp_path / "good.json").code == 0
     passing = handbook("suite", "run", write(*good), "--baseline", tmp_path / "good.json")
     assert "Compared with the baseline" in passing.out
+    assert "; no metric differs" in passing.out
+    assert len(passing.out.splitlines()) < 12, "no table in which nothing differs"
     assert not [title for title in ("Success criteria", "Latency in", "Metrics") if title in passing.out]
     expected = json.loads(before.read_text("utf-8"))
     for case in expected["result"]["test_results"][:2]:  # what this run fails with passed then
