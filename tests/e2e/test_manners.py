@@ -60,7 +60,9 @@ def test_a_misspelt_setting_gets_a_suggestion(
     assert (run.code, run.err) == (0, f"{name} is not a setting: did you mean {meant}?\n" if meant else "")
 
 
-@pytest.mark.parametrize("command", [("search", "backup", "oil", "water"), ("validate", "https://a.example")])
+@pytest.mark.parametrize(
+    "command", [("search", "backup", "take a backup", "how to take a backup"), ("validate", "https://a.example")]
+)
 def test_a_warning_about_several_searches_is_shown_once(
     chunkproof: Command, data: Path, command: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
