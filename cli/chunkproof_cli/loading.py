@@ -159,10 +159,8 @@ def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unread
             record_problems = list(error.messages)
         problems += [f"{place}: {problem}" for problem in record_problems]
     if problems:
-        more = len(problems) - SHOWN_PROBLEMS - len(unread)
-        shown = problems[: SHOWN_PROBLEMS + len(unread)]
-        further = [f"… and {more} more"] if more > 0 else []
-        raise InvalidParameterError(*shown, *further, *([USE_FLAGS] if is_too_long else []))
+        shown = InvalidParameterError.listing(problems, shown=SHOWN_PROBLEMS + len(unread)).messages
+        raise InvalidParameterError(*shown, *([USE_FLAGS] if is_too_long else []))
     if not seen:
         raise InvalidParameterError(f"{source}: the file has no chunks")
     return ChunkFile(source, len(seen), tuple(extra), documents, unread)

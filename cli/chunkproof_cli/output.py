@@ -98,9 +98,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     widths = [max(map(cell_len, column), default=1) for column in words]
     if sum(widths) > room:
         for row in cells:
-            for name, cell in zip(columns, row, strict=True):
-                print_line(Text.assemble(name and f"{name}: ", cell))
-            print_line()
+            named = [Text.assemble(name and f"{name}: ", cell) for name, cell in zip(columns, row, strict=True)]
+            print_line(Text("\n").join([*named, Text()]))
         return
     for split, most in ((str.split, LONGEST_WORD), (str.splitlines, room)):  # first whole words, then whole lines
         wanted = [max((cell_len(part) for text in column for part in split(text)), default=1) for column in texts]

@@ -13,6 +13,7 @@ import click
 from chunkproof.audit.absence import FORMS, OUT_OF_REACH, AbsenceReport, Search, Subject
 from chunkproof.audit.manifest_file import check_lines, find_manifest, manifest_name, open_manifest
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.files import read_text
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import CALL_MS, Reader
 from chunkproof.proof.integrity import digest
@@ -125,17 +126,10 @@ def _read_manifest(name: str | None) -> Iterator[Subject]:
 
 def _read_texts(texts: tuple[str, ...], files: tuple[Path, ...]) -> Iterator[Subject]:
     """Name a text by its hash: a report must not repeat it."""
-    for text in (*texts, *(_read_file(file) for file in files)):
+    for text in (*texts, *(read_text(file, "--text-file").removesuffix("\n") for file in files)):
         if not text.strip():
             raise InvalidParameterError("--text is empty: give the text that must be gone")
         yield Subject(f"sha256:{digest(text)}", "text", text, digest(text))
-
-
-def _read_file(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8-sig").removesuffix("\n")
-    except UnicodeDecodeError:
-        raise InvalidParameterError(f"--text-file {file}: it is not UTF-8") from None
 
 
 def _list_collections(connection: Connection, only: str | None) -> tuple[list[str], dict[str, str], list[str]]:

@@ -79,10 +79,7 @@ def _check_stack(name: str, collection: str | None) -> DoctorReport:
     """Check the state of a stack, its dependencies and its collection: the smoke test after `make deploy`."""
     stack = find_stack(name)
     report = _check_api(stack.outputs["ApiUrl"], collection or stack.outputs["Collection"])
-    report.checks[:0] = [
-        ok("stack", f"{name} is {stack.status}"),
-        ok("authorization", stack.outputs["Authorization"]),
-    ]
+    report.checks[:0] = [ok("stack", f"{name} is {stack.status}"), ok("authorization", stack.outputs["Authorization"])]
     return report
 
 
@@ -116,24 +113,18 @@ def print_doctor_report(report: DoctorReport) -> None:
     print_title(f"{report.store} at {report.host}")
     print_table(("collection",), marked)
     if report.info is not None:
-        shares = [(f"share with {name}", f"{share:.0%}") for name, share in report.shares.items()]
-        print_facts(
-            report.info, [*shares, *([("content_hash is", report.content_hash)] if report.content_hash else [])]
-        )
+        facts = [(f"share with {name}", f"{share:.0%}") for name, share in report.shares.items()]
+        print_facts(report.info, facts + ([("content_hash is", report.content_hash)] if report.content_hash else []))
     if report.rows:
         rows = report.rows[: max(1, (stdout_console().width - NAMES_WIDTH) // SAMPLE_WIDTH)]
-        sampled = [
-            (field, path, *(shorten(str(row.get(field, "")), 40) for row in rows))
-            for field, path in report.shown.items()
-        ]
-        heads = [f"sample {n}" for n in range(1, len(rows) + 1)]
+        shown = report.shown.items()
+        sampled = [(name, path, *(shorten(str(row.get(name, "")), 40) for row in rows)) for name, path in shown]
         print_title("Payload mapping" + (", as proposed below" if report.proposed_map else ""))
-        print_table(("field", "read from", *heads), sampled)
+        print_table(("field", "read from", *(f"sample {n}" for n in range(1, len(rows) + 1))), sampled)
     said = ("\n".join(filter(None, (check.message, check.remedy))) for check in report.checks)
     levels = (safe_text(check.level.value, _STYLES[check.level]) for check in report.checks)
-    checks = list(zip(levels, [check.check for check in report.checks], said, strict=True))
     print_title("Checks")
-    print_table(("", "check", "result"), checks)
+    print_table(("", "check", "result"), zip(levels, [check.check for check in report.checks], said, strict=True))
     print_line(report.verdict, "green" if report.passed else "bold red")
     for line in report.suggested_settings:
         print_line(f"  {line}")

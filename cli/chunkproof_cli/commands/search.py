@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
-from chunkproof.base.files import write_file
+from chunkproof.base.files import read_text, write_file
 from chunkproof.contract import RetrievalResponse, SearchResult, read_json
 from chunkproof.contract.model import cut_middle
 from chunkproof.contract.query_options import Highlight, Neighbour, QueryExplanation
@@ -102,12 +102,7 @@ def read_queries(texts: Sequence[str], file: Path | None, rerank: str | None) ->
         return {"query_text": texts[0]} if len(texts) == 1 else {"queries": list(texts)}
     if texts:
         raise click.UsageError("Give TEXT or --queries FILE, not both")
-    with click.open_file(str(file), encoding="utf-8-sig") as lines:
-        try:
-            content = lines.read()
-        except UnicodeDecodeError as error:
-            raise click.BadParameter(f"{file} is not UTF-8 at byte {error.start}", param_hint="--queries") from None
-    queries = [_read_line(line) for line in content.splitlines() if line.strip()]
+    queries = [_read_line(line) for line in read_text(file, "--queries").splitlines() if line.strip()]
     if not queries:
         raise click.BadParameter(f"{file} has no query", param_hint="--queries")
     return {"queries": queries}

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -141,12 +142,10 @@ def build_starter(collection: Collection, count: int) -> Starter:
     payloads, scanned = collection.payloads, 0
     for page in collection.scan(page_points=PAGE):
         for point in page.points:
-            try:
+            with suppress(CorruptChunkError):
                 chunk = payloads.chunk_of(point)
                 own_id, *others = ids_of(chunk.metadata)
                 ids[chunk.text][own_id] = next(iter(others), None)
-            except CorruptChunkError:
-                continue
         scanned += len(page.points)
         if scanned >= MAX_SCANNED:
             break
@@ -174,10 +173,9 @@ def _make_item(question: str, text: str, ids: Mapping[str, str | None], *, are_h
 
 def _is_random(chunk_id: str) -> bool:
     """Whether the next import of the same text may give another id: one by chance or time, or of who knows what."""
-    try:
+    with suppress(ValueError):
         return UUID(chunk_id).version not in NAMED_UUIDS
-    except ValueError:
-        return _OPAQUE.fullmatch(chunk_id) is not None
+    return _OPAQUE.fullmatch(chunk_id) is not None
 
 
 def pick_question(text: str) -> str | None:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, ChunkproofError, InvalidParameterError
+from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, ChunkproofError
+from chunkproof.base.files import read_text
 from chunkproof.contract import Check, ChunkValidation, TextPosition, ValidationResult
 from chunkproof.proof.backend import Backend
 from chunkproof.proof.integrity import AFTER, BEFORE
@@ -60,7 +61,7 @@ def validate(original_file: str | None, **given: Any) -> None:
         raise click.UsageError("Use only one of --original, --original-file and --sha256.")
     options = parse_options(**given)
     if original_file is not None:
-        request["original_text"] = read_original(original_file)
+        request["original_text"] = read_text(Path(original_file), "--original-file", "utf-8")
     named = {name: value for name, value in request.items() if value not in (None, False)}
     with open_backend(options) as backend, name_flags(FLAGS), show_warnings_once():
         result = _validate(name_collection(named, options), backend)
@@ -89,18 +90,6 @@ def _validate(request: dict[str, Any], backend: Backend) -> ValidationResult:
         return backend.validate({**request, "chunk_id": next(iter(found))})
 
 
-def read_original(name: str) -> str:
-    """Read the file as UTF-8 without changing line ends or dropping a BOM."""
-    try:
-        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise InvalidParameterError(f"--original-file {name}: {error.strerror}") from None
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidParameterError(f"--original-file {name}: not UTF-8 at byte {error.start}") from None
-
-
 def quote_excerpt(excerpt: str, difference: TextPosition | None) -> str:
     """Quote an excerpt with its characters escaped, so that look-alikes differ; its own ellipses stay outside."""
     char = difference.char if difference else 0
@@ -112,9 +101,8 @@ def quote_excerpt(excerpt: str, difference: TextPosition | None) -> str:
 
 def _verdict(check: Check, strict: bool) -> Text:
     """Return the verdict of a check; wrong metadata is only a note unless it decides."""
-    if check.name == "metadata" and check.passed is False and not strict:
-        return Text("note", style="yellow")
-    return VERDICTS[check.passed]
+    is_note = check.name == "metadata" and check.passed is False and not strict
+    return Text("note", style="yellow") if is_note else VERDICTS[check.passed]
 
 
 def print_validation(result: ValidationResult, *, strict: bool = False) -> None:
@@ -137,12 +125,8 @@ def print_validation(result: ValidationResult, *, strict: bool = False) -> None:
         ]
         print_table(("difference", "value"), lines)
     if result.validation_passed:
-        print_line(
-            "The stored text is the original, byte for byte."
-            if result.original_text is not None
-            else "The stored text agrees with its hash.",
-            "green",
-        )
+        said = "is the original, byte for byte" if result.original_text is not None else "agrees with its hash"
+        print_line(f"The stored text {said}.", "green")
     elif result.matches:
         print_line("The text matches, but a check failed.", "bold red")
     else:

@@ -126,13 +126,10 @@ def check_collection(
         *_check_room(patient),
         *_check_sparse_vectors(patient),
         *(result for suite in suites for result in _check_suite_filters(suite, patient)),
-        *(
-            result
-            for result in check_vectors(vector, patient.description, survey.choose_compared(), collection)
-            # Why texts and vectors disagree has been said.
-            if result.check != "vectors" or not (report.unreadable or report.joined)
-        ),
+        *check_vectors(vector, patient.description, survey.choose_compared(), collection),
     ]
+    if report.unreadable or report.joined:  # why texts and vectors disagree has been said
+        report.checks = [result for result in report.checks if result.check != "vectors"]
     if report.passed:
         report.checks += _check_search(patient)
     report.suggested_settings = list(_suggest_settings(report, services))

@@ -120,8 +120,7 @@ def _sections(
     yield cases if has_failures else figures
     yield blocks.Section("Test suite", [blocks.FactList(list(_counts(report)), media=Medium.TEXT)])
     if report.comparison:
-        is_same = not any(change.difference for change in report.comparison.changes)
-        media = Medium.FILES if is_same else Medium.EVERYWHERE
+        media = Medium.EVERYWHERE if any(each.difference for each in report.comparison.changes) else Medium.FILES
         changes = blocks.Table(CHANGE_HEAD, list(_change_rows(report.comparison)), media=media)
         others = blocks.BulletList(list(_comparison_lines(report.comparison)))
         yield blocks.Section("Compared with the baseline", [changes, others])
@@ -180,7 +179,7 @@ def _change_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     """Say what else changed, a sentence each."""
-    same = "" if any(change.difference for change in comparison.changes) else "; no metric differs"
+    same = "" if any(each.difference for each in comparison.changes) else "; no metric differs"
     yield f"{comparison.cases} cases compared with {comparison.baseline} of {comparison.baseline_timestamp}{same}"
     for what, names in (("Newly failing", comparison.newly_failing), ("Newly passing", comparison.newly_passing)):
         yield f"{what}: {name_some(names, NAMED) or 'none'}"

@@ -21,6 +21,7 @@ import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
+from chunkproof.base.files import read_text
 from chunkproof.base.request import Stopwatch
 from chunkproof.contract import CollectionInfo, ExecutionMetadata, RetrievalResponse, ValidationResult
 from chunkproof.contract.response import ForeignResult
@@ -29,7 +30,7 @@ from chunkproof.proof.backend import Backend
 from chunkproof.service.terminal import default_data_folder
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.criteria import STAGES
-from chunkproof.suite.located_document import BrokenFileError, FileProblem, read_text
+from chunkproof.suite.located_document import BrokenFileError, FileProblem
 from chunkproof.suite.runner import RunPlan
 from chunkproof.suite.suite_report import SuiteReport
 from chunkproof_cli.connections import open_backend

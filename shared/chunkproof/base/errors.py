@@ -79,14 +79,14 @@ class InvalidParameterError(ChunkproofError, ValueError):
     code, status = "INVALID_REQUEST", HTTPStatus.BAD_REQUEST
 
     @classmethod
-    def listing(cls, problems: Sequence[str], more: int = 0) -> "InvalidParameterError":
+    def listing(cls, problems: Sequence[str], more: int = 0, shown: int = MAX_MESSAGES) -> "InvalidParameterError":
         """Make one error of all problems, without repetitions; beyond a limit they are only counted.
 
         `more` problems were counted and not described.
         """
         distinct = list(dict.fromkeys(problems))
-        more += max(0, len(distinct) - MAX_MESSAGES)
-        return cls(*distinct[:MAX_MESSAGES], *([f"… and {more} more"] if more > 0 else []))
+        more += max(0, len(distinct) - shown)
+        return cls(*distinct[:shown], *([f"… and {more} more"] if more > 0 else []))
 
 
 class QueryTooLongError(InvalidParameterError):

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Lock
 from typing import IO
+
+from chunkproof.base.errors import InvalidParameterError
 
 LOCK_FILE = ".chunkproof.lock"
 # Another process may remove the folder between two steps of locking it; then it is made again.
@@ -49,6 +52,15 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def read_text(file: Path, option: str = "", encoding: str = "utf-8-sig") -> str:
+    """Read the text of a file, or of standard input for `-`; `InvalidParameterError` says why it cannot be read."""
+    try:
+        return (sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()).decode(encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
+        raise InvalidParameterError(f"{option} {file}: {reason}".lstrip()) from None
 
 
 def write_file(path: Path, text: str) -> None:

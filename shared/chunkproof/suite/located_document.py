@@ -9,6 +9,7 @@ from pathlib import Path as File
 from typing import Any
 
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.base.files import read_text
 from chunkproof.contract.model import MAX_DEPTH, Path, display_name, format_path, read_json
 from chunkproof.suite.cases import Problem
 
@@ -88,16 +89,6 @@ class BrokenFileError(InvalidParameterError):
     def __init__(self, findings: Iterable[FileProblem]) -> None:
         self.findings = tuple(findings)
         super().__init__(*InvalidParameterError.listing([str(finding) for finding in self.findings]).messages)
-
-
-def read_text(file: File) -> str:
-    """Read the file's text; `InvalidParameterError` says why it cannot be read."""
-    try:
-        return file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidParameterError(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidParameterError(f"{file}: not UTF-8 at byte {error.start}") from None
 
 
 class LineNumbers:

@@ -7,9 +7,10 @@ from pathlib import Path as File
 from typing import Any, TypeVar
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.files import read_text
 from chunkproof.contract.model import Limits, read_json
 from chunkproof.suite.cases import BrokenSuiteError, Problem, Suite, read_suite
-from chunkproof.suite.located_document import BrokenFileError, FileProblem, read_document, read_text
+from chunkproof.suite.located_document import BrokenFileError, FileProblem, read_document
 
 Locate = Callable[[Problem], FileProblem]
 Columns = tuple[str, str, int]
