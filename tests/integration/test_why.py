@@ -1,7 +1,8 @@
 """`why`: each cause is named by the change that undoes it, and nothing is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
-from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.embedder_port import InputType, Relevance
 from chunkproof.proof.backend import LocalBackend
-from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof.stores.hybrid import make_bm25_vector
+from chunkproof.stores.store_port import Layout, Point, WritableStore
 from chunkproof.why.causes import Cause, WhyReport
 from chunkproof.why.explainer import Explainer
-from chunkproof.why.probe import Question
+from chunkproof.why.probe import Question, StackProbe
 
 from support.audit_faults import unrelated
 from support.chunks import fill, make_services
@@ -420,3 +422,119 @@ def test_a_page_of_a_ranking_is_refused_and_the_first_one_is_the_search(services
     assert ask(services, cursor="start").verdict.found
     with pytest.raises(InvalidParameterError, match="raise top_k"):
         ask(services, cursor="abc")
+
+
+def test_copies_of_a_chunk_take_its_place_whatever_their_ids(services: Services, collection: str) -> None:
+    """Six chunks score alike, and two are returned: the expected one has the first id, and is not among them."""
+    copies = [point(n, PUMPS, chunk_id=f"c1.{n}") for n in range(51, 56)]
+    put(services.store, collection, *copies)  # type: ignore[arg-type]
+    for _ in range(20):  # which of them are returned depends on where they are stored
+        services.forget(collection)
+        found = ask(services)
+        if not found.verdict.found:
+            break
+        sdk(services.store).delete(collection, [1])  # type: ignore[arg-type]
+        put(services.store, collection, point(1, PUMPS))  # type: ignore[arg-type]
+    assert found.verdict.causes == (Cause.DUPLICATES,), found.verdict.line
+
+
+def test_what_is_outranked_without_groups_too_was_not_lost_by_them(services: Services) -> None:
+    asked = {"query_text": "stars shine at night and bread rises in the core", "group_by": "lang", "top_k": 1}
+    verdict = ask(services, expected="c9", **asked).verdict
+    assert verdict.causes == (Cause.BEYOND_TOP_K,), verdict.line
+
+
+def test_a_text_that_is_not_the_hashed_one_is_named_where_the_search_checks_it(
+    services: Services, collection: str
+) -> None:
+    hashed = [
+        point(n, text, content_hash=sha256(text.encode()).hexdigest())
+        for n, text in enumerate((PUMPS, *OTHERS), start=1)
+    ]
+    changed = replace(hashed[0], payload={**hashed[0].payload, "text": f"Draft. {PUMPS}"})
+    put(services.store, collection, changed, *hashed[1:])  # type: ignore[arg-type]
+    services.forget(collection)
+    verdict = ask(services, require_integrity=True).verdict
+    assert verdict.causes == (Cause.TEXT_CHANGED,), verdict.line
+    assert verdict.changes == ("without require_integrity",)
+    assert "--require-integrity" not in (verdict.command or "--require-integrity")
+
+
+class Backwards:
+    """Puts the least relevant candidate first."""
+
+    def rerank(self, _query: str, documents: Sequence[str], _model: str, _deadline: Deadline) -> Relevance:
+        return Relevance(tuple(n / len(documents) for n in range(len(documents))))
+
+
+def test_reranking_that_the_settings_ask_for_is_seen_and_left_out(services: Services) -> None:
+    settings = Settings.from_env(
+        {"CHUNKPROOF_COLLECTION": str(services.settings.collection), "CHUNKPROOF_RERANK": "always"}
+    )
+    always = replace(services, settings=settings, reranker=Backwards())
+    verdict = ask(always).verdict
+    assert (verdict.causes, verdict.rank) == ((Cause.RERANKED,), 1), verdict.line
+    assert (verdict.command or "").startswith("CHUNKPROOF_RERANK=requested chunkproof search -k 2 ")
+
+
+def write_words(store: WritableStore, collection: str, *, is_dense: bool, shift: int = 0) -> Services:
+    """Write the chunks with BM25 vectors, the indices of which are shifted as another tokenizer's would be."""
+    layout = Layout(
+        {"": {"size": Words.dimension, "distance": "Cosine"}} if is_dense else {}, {"bm25": {"modifier": "idf"}}
+    )
+    store.create_like(collection, layout, Deadline(60_000))
+    structs = []
+    for number, text in enumerate((PUMPS, *OTHERS), start=1):
+        words = make_bm25_vector(text)
+        words["indices"] = [index + shift for index in words["indices"]]
+        made = {"bm25": words} | ({"": list(vector(text))} if is_dense else {})
+        structs.append({"id": number, "vector": made, "payload": dict(point(number, text).payload)})
+    store.write_points(collection, structs, Deadline(60_000))
+    return make_services(store, collection, Words())
+
+
+def test_a_collection_without_a_dense_vector_is_explained_in_mode_text(
+    memory_store: WritableStore, collection: str
+) -> None:
+    services = write_words(memory_store, collection, is_dense=False)
+    assert ask(services, mode="text").verdict.found
+    filtered = ask(services, mode="text", filters={"lang": "de"}).verdict
+    assert filtered.causes == (Cause.FILTERED_OUT,), filtered.line
+    payload = dict(point(1, PUMPS).payload)
+    memory_store.write_points(collection, [{"id": 1, "vector": {}, "payload": payload}], Deadline(60_000))
+    lacking = ask(services, mode="text").verdict
+    assert (lacking.causes, lacking.rank) == ((Cause.STALE_VECTOR,), 1), lacking.line
+
+
+def test_words_of_another_tokenizer_are_named_for_the_whole_collection(
+    memory_store: WritableStore, collection: str
+) -> None:
+    verdict = ask(write_words(memory_store, collection, is_dense=True, shift=7), mode="text").verdict
+    assert verdict.causes == (Cause.STALE_VECTOR,), verdict.line
+    assert "are of other words than its texts" in verdict.line
+    assert "--mode dense" in (verdict.command or "")
+
+
+def test_a_vector_of_words_that_would_not_be_found_either_is_not_the_whole_cause(
+    memory_store: WritableStore, collection: str
+) -> None:
+    """The rank by words is predicted, and copies of the question would still be before the chunk."""
+    services = write_words(memory_store, collection, is_dense=True)
+    twice = f"{QUESTION} {QUESTION}"
+    made = {"": list(vector(twice)), "bm25": make_bm25_vector(twice)}
+    copies = [{"id": n, "vector": made, "payload": {"text": twice}} for n in (71, 72, 73)]
+    bare: dict[str, Any] = {"id": 1, "vector": {"": list(vector(PUMPS))}, "payload": dict(point(1, PUMPS).payload)}
+    memory_store.write_points(collection, [*copies, bare], Deadline(60_000))
+    verdict = ask(services, mode="text").verdict
+    assert (verdict.causes, verdict.rank) == ((Cause.STALE_VECTOR, Cause.BEYOND_TOP_K), 4), verdict.line
+    bare["vector"]["bm25"] = make_bm25_vector(PUMPS)
+    memory_store.write_points(collection, [bare], Deadline(60_000))
+    assert ask(services, mode="text", top_k=10).verdict.rank == 4  # as it was predicted
+
+
+def test_a_stack_blames_a_filter_only_where_words_do_not_lose_the_chunk(coded: Services) -> None:
+    name = {"chunk_id": ["c1", "c2", "c3"]}
+    question = Question({"query_text": "lamp", "top_k": 1, "mode": "text", "filters": name}, "c2")
+    verdict = StackProbe(LocalBackend(coded, lambda: Deadline(60_000))).explain(question).report.verdict
+    assert verdict.causes == (Cause.BEYOND_TOP_K,), verdict.line
+    assert verdict.command is None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from hashlib import md5, sha256
 from pathlib import Path
@@ -13,7 +14,9 @@ from integration.test_why import CASES, NEW, OTHERS, PUMPS, QUESTION, delete, po
 
 from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter
 from chunkproof.base.request import Deadline
+from chunkproof.collection.lookup import point_id_for
 from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Services
 from chunkproof.proof.backend import LocalBackend
 from chunkproof.stores.hybrid import make_bm25_vector
 from chunkproof.stores.server import ServerStore
@@ -163,3 +166,106 @@ def test_a_text_is_restored_with_its_copies_and_hashes(
     for operation in fix.operations:
         payload |= operation.get("set_payload", {}).get("payload", {})
     assert payload == make(1, PUMPS).payload
+
+
+def fill_as_load(store: WritableStore, collection: str, **more: Any) -> list[Point]:
+    """Write the chunks with ids and payloads as `chunkproof load` writes them, and with some more fields."""
+    points = [
+        Point(
+            point_id_for(f"c{n}"),
+            {"chunk_id": f"c{n}", "text": text, "content_hash": sha256(text.encode()).hexdigest()}
+            | {"embedding_model": "words", "lang": "en", **more},
+            vector=vector(text),
+        )
+        for n, text in enumerate((PUMPS, *OTHERS), start=1)
+    ]
+    fill(store, collection, *points, size=Words.dimension)
+    return points
+
+
+def explain(services: Services, snapshot: Snapshot | None = None, **request: Any) -> WhyAnswer:
+    services.forget(str(services.settings.collection))
+    question = Question({"query_text": QUESTION, "top_k": 2, **request}, "c1", snapshot)
+    return Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question)
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_an_embedded_store_gets_the_whole_chunk_or_nothing(
+    memory_store: WritableStore, collection: str, is_loaded: bool
+) -> None:
+    """`load` writes whole points: a line has every change, and is written only for a point that `load` made."""
+    own, *others = fill_as_load(memory_store, collection)
+    renamed = {name: value for name, value in own.payload.items() if name != "lang"} | {"language": "en"}
+    stale = replace(own, payload=renamed, vector=others[6].vector)
+    if not is_loaded:
+        sdk(memory_store).delete(collection, [own.id])
+        stale = replace(stale, id=1)
+    memory_store.upsert(collection, [stale], "", Deadline(60_000))
+    answer = explain(make_services(memory_store, collection, Words()), filters={"lang": "en"})
+    assert set(answer.report.verdict.causes) == {Cause.STALE_VECTOR, Cause.FIELD_RENAMED}, answer.report.verdict.line
+    assert answer.fix is not None
+    if is_loaded:
+        kept = {name: value for name, value in own.payload.items() if name not in ("content_hash", "embedding_model")}
+        assert list(answer.fix.chunks) == [{**kept, "language": "en"}]
+        return
+    assert list(answer.fix.chunks) == []
+    assert (answer.report.verdict.command, answer.report.verdict.then) == (None, None)
+    assert any("that would be another point" in note for note in answer.report.notes)
+
+
+def test_a_vector_that_the_pipeline_made_of_more_than_the_text_is_restored_from_a_snapshot_alone(
+    memory_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    titled = [
+        replace(each, vector=vector(f"A manual of things. {each.payload['text']}"))
+        for each in fill_as_load(memory_store, collection)
+    ]
+    memory_store.upsert(collection, titled, "", Deadline(60_000))
+    services, file = make_services(memory_store, collection, Words()), tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    memory_store.upsert(collection, [replace(titled[0], vector=titled[4].vector)], "", Deadline(60_000))
+    bare, known = explain(services).fix, explain(services, Snapshot(file)).fix
+    assert bare is not None
+    assert "others have a cosine of 0." in (bare.refused or "")
+    assert known is not None
+    [written] = [each["update_vectors"]["points"][0]["vector"][""] for each in known.operations]
+    assert written == pytest.approx(titled[0].vector, abs=1e-6)
+
+
+def test_a_text_is_restored_with_the_part_of_its_hash_that_is_stored_and_empty_fields_stay_empty(
+    memory_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    def half(text: str) -> str:
+        return sha256(text.encode()).hexdigest()[:16]
+
+    own, *others = fill_as_load(memory_store, collection, subtitle="")
+    points = [
+        replace(each, payload={**each.payload, "content_hash": half(each.payload["text"])}) for each in (own, *others)
+    ]
+    memory_store.upsert(collection, points, "", Deadline(60_000))
+    services, file = make_services(memory_store, collection, Words()), tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    for text in (NEW, ""):
+        damaged = replace(points[0], payload={**points[0].payload, "text": text, "content_hash": half(text)})
+        memory_store.upsert(collection, [replace(damaged, vector=vector(NEW))], "", Deadline(60_000))
+        fix = explain(services, Snapshot(file)).fix
+        assert fix is not None
+        payload = dict(damaged.payload)
+        for operation in fix.operations:
+            payload |= operation.get("set_payload", {}).get("payload", {})
+        assert payload == points[0].payload
+
+
+def test_a_chunk_is_not_put_back_where_it_may_have_had_a_field_that_the_snapshot_leaves_out(
+    memory_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    points = fill_as_load(memory_store, collection)
+    some = [replace(each, payload={**each.payload, "summary": "long " * 60}) for each in points[::2]]
+    memory_store.upsert(collection, some, "", Deadline(60_000))
+    services, file = make_services(memory_store, collection, Words()), tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    sdk(memory_store).delete(collection, [points[0].id])
+    fix = explain(services, Snapshot(file)).fix
+    assert fix is not None
+    assert not fix.operations
+    assert "does not keep summary" in (fix.refused or "")

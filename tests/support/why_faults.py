@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ class World:
     is_quantized: bool = False
     # The model takes so many words.
     most_words: int | None = None
+    # Other fields of the request, such as the groups of its results.
+    options: dict[str, Any] = field(default_factory=dict)
+    # Other tokens in place of the words of a BM25 vector.
+    has_other_tokens: bool = False
 
 
 class Embedding:
@@ -433,6 +438,39 @@ def index_other_words(world: World, planter: Planter) -> None:
     world.indexed_texts[point_id(world.target)] = planter.draw_text()
 
 
+def use_other_tokens(world: World, _planter: Planter) -> None:
+    """Every BM25 vector is made by another tokenizer."""
+    world.has_other_tokens = True
+
+
+def load_again(world: World, _planter: Planter) -> None:
+    """Every chunk is there as often as results are returned, and once more, under ids of its own."""
+    for key, stored in list(world.points.items()):
+        for number in range(TOP_K):
+            chunk_id = f"{stored.payload['chunk_id']}.{number}"
+            world.points[point_id(chunk_id)] = Stored(stored.vector, {**stored.payload, "chunk_id": chunk_id})
+        world.points[key] = stored
+
+
+def group(world: World, planter: Planter) -> None:
+    """The results are grouped by a field that a nearer chunk shares with this one."""
+    world.options = {"group_by": "kind"}
+    nearest = max(world.points, key=lambda key: float(world.points[key].vector @ planter.embedding(world.question)))
+    for number, (key, stored) in enumerate(sorted(world.points.items())):
+        kind = "shared" if key in (nearest, point_id(world.target)) else f"kind {number}"
+        world.points[key] = Stored(stored.vector, {**stored.payload, "kind": kind})
+
+
+def check_texts(world: World, _planter: Planter) -> None:
+    """The text is not the one that was hashed, and the request leaves such chunks out."""
+    world.options = {"require_integrity": True}
+    for key, stored in list(world.points.items()):
+        hashed = sha256(stored.payload["text"].encode()).hexdigest()
+        world.points[key] = Stored(stored.vector, {**stored.payload, "content_hash": hashed})
+    own = _own(world)
+    own.payload["text"] = f"Draft. {own.payload['text']}"
+
+
 def quantize(world: World, _planter: Planter) -> None:
     """Vectors are compared by one bit of each value."""
     world.is_quantized = True
@@ -474,6 +512,10 @@ OUTSIDE: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "binary quantization": (quantize, ("index",)),
     "filter": (add_filter, ("filter",)),
     "duplicates": (flood, ("duplicates",)),
+    "loaded again and again": (load_again, ("duplicates",)),
+    "words of another tokenizer": (use_other_tokens, ("stale vector",)),
+    "grouped away": (group, ("left out",)),
+    "not the text that was hashed": (check_texts, ("text changed",)),
 }
 # The modes in which each of them is tried; an outside fault counts only where it loses the chunk.
 MODES: dict[str, tuple[str | None, ...]] = {
@@ -484,6 +526,9 @@ MODES: dict[str, tuple[str | None, ...]] = {
     "filter": ("text", "hybrid"),
     "duplicates": ("text", "hybrid"),
     "random vector": (None, "hybrid"),
+    "words of another tokenizer": ("text",),
+    "grouped away": ("dense",),
+    "not the text that was hashed": ("dense", "text", "hybrid"),
 }
 # What is gone or in pieces has no text, vector or field of its own.
 IMPOSSIBLE = {

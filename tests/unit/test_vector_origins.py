@@ -60,3 +60,12 @@ def test_no_vector_gets_an_origin_that_it_does_not_have(world: str, share: float
         assert found[Origin.ANOTHER_MODEL] >= 0.8 * SUBJECTS
     if world == "other texts":
         assert found[Origin.THIS_MODEL] >= 0.9 * SUBJECTS
+
+
+def test_another_model_is_named_however_much_its_vectors_have_in_common() -> None:
+    """Vectors of one model often have a direction in common; where another model turns it to is chance."""
+    common = np.array(MADE) + 2 * GENERATOR.normal(size=WORDLLAMA.dimension) / np.sqrt(WORDLLAMA.dimension)
+    for _ in range(12):
+        turn = np.linalg.qr(GENERATOR.normal(size=(WORDLLAMA.dimension, WORDLLAMA.dimension)))[0]
+        sample = GENERATOR.choice(len(MADE), SAMPLE, replace=False)
+        assert VectorOrigins([(tuple(turn @ common[n]), tuple(common[n])) for n in sample]).other_model is not None

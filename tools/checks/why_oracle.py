@@ -71,6 +71,7 @@ NAMES = {
     Cause.DUPLICATES: "duplicates",
     Cause.BELOW_THRESHOLD: "threshold",
     Cause.MISSED_BY_INDEX: "index",
+    Cause.LEFT_OUT: "left out",
 }
 UNEXPLAINED = "unexplained"
 SPARE = 60
@@ -209,7 +210,7 @@ class Oracle:
     @staticmethod
     def _request(world: World) -> dict[str, Any]:
         request = {"query_text": world.question, "top_k": TOP_K, "filters": world.filters, "mode": world.mode}
-        return {**request, "similarity_threshold": world.threshold}
+        return {**request, "similarity_threshold": world.threshold, **world.options}
 
     def healthy(self, count: int) -> Iterator[World]:
         """Yield questions with a chunk that does not answer them: it is outranked, and nothing is to blame."""
@@ -305,7 +306,10 @@ def _vectors(world: World, key: str, stored: Stored) -> Any:
     dense, text = stored.vector.tolist(), world.indexed_texts.get(key) or stored.payload["text"]
     if not world.has_words:
         return dense
-    return {"": dense, "bm25": make_bm25_vector(text if isinstance(text, str) else "")}
+    words = make_bm25_vector(text if isinstance(text, str) else "")
+    if world.has_other_tokens:
+        words["indices"] = [index // 2 for index in words["indices"]]
+    return {"": dense, "bm25": words}
 
 
 def name_causes(report: WhyReport) -> tuple[str, ...]:

@@ -155,8 +155,10 @@ class VectorOrigins:
         count = len(self._others)
         if count < LEAST_OTHERS:
             return None
-        # This model's vectors of other texts may all be just too far off to be seen one by one.
-        if fsum(_measure_share(stored, self._directions) for stored, _ in self._others) >= CORRELATED * sqrt(count):
+        # This model's vectors of other texts may all be just too far off to be seen one by one. Their directions are
+        # compared, as vectors of one model have some in common: by chance, all of them lie in such a one or none does.
+        shares = [_measure_share(axis, self._directions) for axis in self._other_directions]
+        if fsum(shares) >= CORRELATED * sqrt(len(shares)):
             return None
         stored, fresh = ([_dot(a, b) for a, b in combinations(side, 2)] for side in zip(*self._others, strict=True))
         with suppress(StatisticsError):  # one side does not vary

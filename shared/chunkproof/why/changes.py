@@ -1,6 +1,6 @@
 """The changes that `why` tries, and what in the store or the snapshot each of them rests on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -99,9 +99,14 @@ def list_changes(replay: Replay) -> Iterator[Change]:
 
 
 def _change_selection(query: SearchQuery) -> Iterator[Change]:
-    """Yield the search without what it adds to a ranking: reranking, groups, diversity."""
-    if query.rerank is not None:
-        yield Change("without reranking", Cause.RERANKED, {"overrides": {"rerank": None}})
+    """Yield the search without what it adds to a ranking: the check of texts, reranking, groups, diversity."""
+    if query.require_integrity:
+        evidence = "require_integrity leaves it out: it is not the text that was hashed"
+        yield Change(
+            "without require_integrity", Cause.TEXT_CHANGED, {"overrides": {"require_integrity": False}}, evidence
+        )
+    if query.rerank:
+        yield Change("without reranking", Cause.RERANKED, {"overrides": {"rerank": False}})
     if query.group_by is not None:
         without = {"overrides": {"group_by": None, "group_size": None}}
         yield Change(f"without grouping by {query.group_by}", Cause.LEFT_OUT, without)
@@ -109,13 +114,13 @@ def _change_selection(query: SearchQuery) -> Iterator[Change]:
         yield Change("without diversity", Cause.LEFT_OUT, {"overrides": {"diversity": None}})
 
 
-def change_mode(query: SearchQuery, modes: Sequence[Mode]) -> Iterator[Change]:
+def change_mode(query: SearchQuery) -> Iterator[Change]:
     """Yield the search in each other mode: by meaning, by words, by both."""
     labels = {Mode.DENSE: "by meaning alone", Mode.TEXT: "by words alone", Mode.HYBRID: "by meaning and words"}
-    for mode in modes:
+    for mode, label in labels.items():
         if mode is not (query.mode or Mode.DENSE):
             overrides = {"mode": mode, "fusion": None, "diversity": None, "params": None}
-            yield Change(f"{labels[mode]} (mode {mode})", Cause.OTHER_LEG, {"overrides": overrides})
+            yield Change(f"{label} (mode {mode})", Cause.OTHER_LEG, {"overrides": overrides})
 
 
 def _put_back(replay: Replay) -> Iterator[Change]:
@@ -127,7 +132,8 @@ def _put_back(replay: Replay) -> Iterator[Change]:
         if chunk.parts:
             yield _join(chunk, updates, replay)
         elif chunk.twin is not None:
-            yield Change("with it under its former id", Cause.ID_CHANGED, updates)
+            name = replay.collection.payloads.id_of(chunk.twin)
+            yield Change("with it under its former id", Cause.ID_CHANGED, updates, f"it is {display_name(name)}")
         elif chunk.former is not None:
             yield Change("with it put back from the snapshot", Cause.DELETED, updates)
         else:

@@ -1,16 +1,16 @@
 """The collection that questions are about: what is learned and embedded for a question serves the next one too."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from uuid import UUID
 
-from chunkproof.base.errors import CorruptChunkError
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.services import LongRun, Services
 from chunkproof.contract import RetrievalResponse, SearchQuery
 from chunkproof.contract.conditions import Condition
-from chunkproof.contract.query_options import Mode
 from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.proof.vector_judge import SAMPLE, EmbeddedTexts, VectorJudge
 from chunkproof.search.filters import map_filters
@@ -30,8 +30,13 @@ class ExaminedCollection(LongRun):
         super().__init__(services, name, new_deadline)
         self._texts = EmbeddedTexts(self)
         self._judges: dict[str, VectorJudge] = {}
-        # The modes that it can be searched in, once they were tried.
-        self.modes: Sequence[Mode] | None = None
+
+    @cached_property
+    def vector_name(self) -> str | None:
+        """The name of the dense vector; None where there is none to compare, so that only words can be searched."""
+        with suppress(InvalidParameterError):
+            return self.vector.name
+        return None
 
     @cached_property
     def is_indexed(self) -> bool:
@@ -51,17 +56,19 @@ class ExaminedCollection(LongRun):
         self, vector: Vector, limit: int, where: Where = (), *, exact: bool = True, with_vector: str | None = None
     ) -> list[Point]:
         """Return the points nearest to a vector, best first: exactly, or as the index finds them."""
+        if self.vector_name is None:
+            return []
         leg = DenseLeg(self.vector, vector, exact=exact)
         return self.search([StoreQuery(self.name, limit, leg, where=where, with_vector=with_vector)])[0]
 
     def fetch_all(self, ids: Sequence[PointId]) -> list[Point]:
         """Return the points with these ids that exist, with their vectors, in the order of the ids."""
-        by_id = {point.id: point for point in self.fetch(ids, with_vector=self.vector.name)} if ids else {}
+        by_id = {point.id: point for point in self.fetch(ids, with_vector=self.vector_name)} if ids else {}
         return [by_id[point_id] for point_id in dict.fromkeys(ids) if point_id in by_id]
 
     def pages(self, where: Where = ()) -> Iterator[tuple[Point, ...]]:
         """Yield the points that meet conditions, with their vectors."""
-        for page in self.scan(page_points=PAGE, where=where, with_vector=self.vector.name):
+        for page in self.scan(page_points=PAGE, where=where, with_vector=self.vector_name):
             yield page.points
 
     def text_of(self, point: Point) -> str:
@@ -86,13 +93,13 @@ class ExaminedCollection(LongRun):
 
     def _read_sample(self) -> tuple[Point, ...]:
         """Read points from all over the collection: its first ones may have been written by another pipeline."""
-        first, share = self.page(SAMPLE, with_vector=self.vector.name).points, SAMPLE // SAMPLED_PARTS
+        first, share = self.page(SAMPLE, with_vector=self.vector_name).points, SAMPLE // SAMPLED_PARTS
         if len(first) < SAMPLE:
             return first
         begin, parts = first[0].id, range(1, SAMPLED_PARTS)
         starts: Sequence[PointId] = [str(UUID(int=(n << 128) // SAMPLED_PARTS)) for n in parts]
         if isinstance(begin, int):
             starts = [begin + n * self.describe().points_count // SAMPLED_PARTS for n in parts]
-        pages = (self.page(share, start=start, with_vector=self.vector.name).points for start in starts)
+        pages = (self.page(share, start=start, with_vector=self.vector_name).points for start in starts)
         spread = [*first[:share], *chain.from_iterable(pages), *first[share:]]
         return tuple({point.id: point for point in spread}.values())[:SAMPLE]

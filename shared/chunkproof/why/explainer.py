@@ -1,7 +1,6 @@
 """Explain why an expected chunk is not among the results: try changes until the smallest that suffices is found."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, reduce
 from itertools import chain, combinations
 from typing import Any
@@ -9,17 +8,19 @@ from typing import Any
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract import RetrievalResponse, SearchQuery
 from chunkproof.contract.model import display_name
-from chunkproof.contract.query_options import Mode
 from chunkproof.proof.backend import Backend, LocalBackend
+from chunkproof.search.steps import choose_rerank
 from chunkproof.why.causes import Cause, Row, WhyAnswer, WhyReport, WhyVerdict, describe_cause, describe_unknown
 from chunkproof.why.changes import MORE_RESULTS, Change, change_mode, list_changes
 from chunkproof.why.examined import ExaminedCollection
 from chunkproof.why.probe import AS_IT_IS, PLAIN, Question, StackProbe, describe_found, find_changed, lose
 from chunkproof.why.remedy import Commands, Remedy
-from chunkproof.why.replay import NEGATIVE, NO_WORDS, Placement, Replay, name_condition
+from chunkproof.why.replay import NEGATIVE, NO_WORDS, REFUSED, Placement, Replay, name_condition
 from chunkproof.why.target import Expectation, find_target
 
 LARGEST_SET = 3
+# A chunk within so many times as many results as were asked for is outranked, rather than not found by the search.
+NEAR = 10
 
 
 class Explainer:
@@ -44,7 +45,9 @@ class Explainer:
             raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
         if query.cursor not in (None, "start"):
             raise InvalidParameterError("cursor names a later page: leave it out, and raise top_k to look further")
-        query = query.model_copy(update={"cursor": None, **PLAIN})
+        is_open = query.rerank is None and self.backend.services.reranker is not None
+        rerank = choose_rerank(query, self.backend.services) if is_open else query.rerank
+        query = query.model_copy(update={"cursor": None, **PLAIN, "rerank": rerank})
         return _Run(question, query, self._collection_of(query.collection), self.backend).explain()
 
     def chunks_of(self, key: str, request: Mapping[str, Any]) -> Sequence[str]:
@@ -115,7 +118,8 @@ class _Run:
         if remedy is None:
             verdict = self._decide_unexplained(now)
         else:
-            last = f"; the last result scores {response.results[-1].similarity_score:.3f}" if response.results else ""
+            scores = [] if self._replay.is_by_words else [result.similarity_score for result in response.results]
+            last = f"; the last result scores {scores[-1]:.3f}" if scores else ""
             verdict = self._decide(remedy, last)
             if remedy.changes == (MORE_RESULTS,):
                 rows[-1] = rows[-1].model_copy(update={"found": True})
@@ -142,29 +146,21 @@ class _Run:
     @cached_property
     def _modes(self) -> list[Change]:
         """The search by other legs, as far as the collection has them; tried when no pair of other changes helps."""
-        if not self._target.stored:
-            return []
-        if self._collection.modes is None:
-            self._collection.modes = self._find_modes()
-        return list(change_mode(self._query, self._collection.modes))
-
-    def _find_modes(self) -> list[Mode]:
-        """Return the modes that the collection can be searched in."""
-        modes = [Mode.DENSE] if self._collection.embedder is not None else []
-        plain = {"top_k": 1, "rerank": None, "diversity": None, "fusion": None, "params": None}
-        for mode in (Mode.TEXT, Mode.HYBRID):
-            with suppress(InvalidParameterError):
-                self._collection.answer(self._query.model_copy(update={"mode": mode, **plain}))
-                modes.append(mode)
-        return modes
+        modes = change_mode(self._query) if self._target.stored else ()
+        tried = [(mode, self._replay.evaluate(mode.apply(self._replay.present))) for mode in modes]
+        return [mode for mode, placement in tried if placement.reason != REFUSED]
 
     def _find_smallest(self) -> Remedy | None:
         """Return the smallest set of changes that brings the chunk back; a larger top_k is tried after pairs."""
         proving = [change for change in self._changes if change.undoes is not None]
+        # A few more results are a smaller change than another search.
+        near = self._replay.evaluate(MORE_RESULTS.apply(self._replay.present)).rank
+        is_near = near is not None and near <= min(NEAR * self._query.top_k, self._collection.count() // 2)
+        last = (MORE_RESULTS, *self._modes) if is_near else (*self._modes, MORE_RESULTS)
         sets: Iterator[tuple[Change, ...]] = chain(
             combinations(proving, 1),
             combinations(proving, 2),
-            combinations((*self._modes, MORE_RESULTS), 1),
+            combinations(last, 1),
             ((change, MORE_RESULTS) for change in proving),
             combinations(proving, LARGEST_SET),
         )
@@ -181,20 +177,22 @@ class _Run:
         rank, score = remedy.placement.rank, remedy.placement.score
         name = remedy.placement.chunk.name if remedy.placement.chunk else self._question.expected
         changes = tuple(change.label for change in remedy.changes)
-        causes = tuple(dict.fromkeys(change.undoes for change in remedy.changes if change.undoes is not None))
-        said = [
-            describe_cause(change.undoes, name, self._collection.name, self._find_evidence(change, last))
-            for change in remedy.changes
-            if change.undoes is not None
-        ]
+        # What is outranked without reranking or groups too was not lost by these.
+        unproven = (Cause.RERANKED, Cause.LEFT_OUT) if MORE_RESULTS in remedy.changes else ()
+        proven = [(each.undoes, each) for each in remedy.changes if each.undoes and each.undoes not in unproven]
+        causes = tuple(dict.fromkeys(cause for cause, _ in proven))
+        collection = self._collection.name
+        said = [describe_cause(cause, name, collection, self._find_evidence(each, last)) for cause, each in proven]
         if causes == (Cause.BEYOND_TOP_K,) and (damage := self._find_changed()):
             causes, said = (Cause.TEXT_CHANGED,), [damage]
         elif set(causes) <= {Cause.BEYOND_TOP_K, Cause.STALE_VECTOR, Cause.OTHER_LEG} and (part := self._find_part()):
             causes, said = (Cause.EMBEDDED_IN_PART,), [part]
+        elif set(causes) <= {Cause.BEYOND_TOP_K, Cause.OTHER_LEG} and self._replay.has_other_words:
+            causes, said = (Cause.STALE_VECTOR,), [f"BM25 vectors of {collection} are of other words than its texts"]
         snapshot = self._question.snapshot
-        if remedy.fix is not None and remedy.fix.refused:
-            self._notes.append(f"No fix can be written: {remedy.fix.refused}")
-        then = "it is found" if rank is None else f"it is at rank {rank} ({score or 0:.3f})"
+        if remedy.refused:
+            self._notes.append(f"No fix can be written: {remedy.refused}")
+        then = "it is found" if rank is None else f"it is at rank {rank}{f' ({score:.3f})' if score else ''}"
         return WhyVerdict(
             found=False,
             causes=causes,
@@ -267,19 +265,18 @@ class _Run:
                 f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
                 "chunkproof snapshot --texts would let the former text be tried"
             )
-        if self._is_late:
-            self._notes.append("The time was over before every combination of changes was tried")
-        rankings = self._replay.rankings
-        if not rankings.is_exact:
-            self._notes.append("The store forbids exact searches: ranks are what the index finds")
-        if self._replay.is_by_words:
-            self._notes.append("Changes of stored chunks were judged by the words that they share with the question")
-        elif not self._replay.is_plain:
-            self._notes.append("Changes of stored chunks were tried with a search by meaning alone")
-        if self._collection.embedder is None:
-            self._notes.append("No text could be embedded anew: no embedder is configured")
-        if any(space.is_anew for space in rankings.spaces) and not rankings.ranking((), 1).is_whole:
-            self._notes.append("The collection is too large to embed it anew: only its first chunks were")
+        is_by_words, rankings = self._replay.is_by_words, self._replay.rankings
+        is_by_meaning = not (is_by_words or self._replay.is_plain)
+        is_cut = any(space.is_anew for space in rankings.spaces) and not rankings.ranking((), 1).is_whole
+        hints = {
+            "The time was over before every combination of changes was tried": self._is_late,
+            "The store forbids exact searches: ranks are what the index finds": not rankings.is_exact,
+            "Changes of stored chunks were judged by the words that they share with the question": is_by_words,
+            "Changes of stored chunks were tried with a search by meaning alone": is_by_meaning,
+            "No text could be embedded anew: no embedder is configured": self._collection.embedder is None,
+            "The collection is too large to embed it anew: only its first chunks were": is_cut,
+        }
+        self._notes += [hint for hint, holds in hints.items() if holds]
 
     @property
     def _commands(self) -> Commands:

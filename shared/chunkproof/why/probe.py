@@ -17,6 +17,7 @@ from chunkproof.proof.backend import Backend
 from chunkproof.search.modes import RETURNED
 from chunkproof.why.causes import Cause, Row, WhyAnswer, WhyReport, WhyVerdict, describe_cause, describe_unknown
 from chunkproof.why.remedy import Commands
+from chunkproof.why.replay import compares_vectors_alone
 from chunkproof.why.target import MAX_CHUNKS
 
 AS_IT_IS = "as it is"
@@ -46,15 +47,17 @@ class Question:
     def commands(self, query: SearchQuery, collection: str | None) -> Commands:
         """Return what writes commands about this search."""
         filters, mode = format_filters(query.filters), query.mode.value if query.mode else None
-        numbers, options = (query.top_k, query.similarity_threshold), list[str]()
+        numbers, others = (query.top_k, query.similarity_threshold), dict[str, str]()
         for name in OTHER_OPTIONS:
             if (value := self.request.get(name)) is not None:
                 shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-                options.append(f"--{name.replace('_', '-')} {shlex.quote(shown)}")
-        if isinstance(rerank := self.request.get("rerank"), Mapping):
-            options.append(f"--rerank={shlex.quote(str(rerank.get('model') or ''))}")
-            options += [f"--candidates {rerank['candidates']}"] if rerank.get("candidates") else []
-        others = " ".join(options)
+                others[name] = f"--{name.replace('_', '-')} {shlex.quote(shown)}"
+        if rerank := self.request.get("rerank"):
+            given = rerank if isinstance(rerank, Mapping) else {}
+            candidates = f" --candidates {given['candidates']}" if given.get("candidates") else ""
+            others["rerank"] = f"--rerank={shlex.quote(str(given.get('model') or ''))}{candidates}"
+        if self.request.get("require_integrity"):
+            others["require_integrity"] = "--require-integrity"
         return Commands(query.query_text or "", collection, *numbers, filters, self.where, mode, others)
 
     def report(
@@ -142,16 +145,18 @@ class StackProbe:
             return lose(Cause.NOT_IN_COLLECTION, why, commands.command("validate", "", key))
         if all(self._has_no_text(chunk, query.collection) for chunk in chunks):
             return lose(Cause.UNREADABLE, say(Cause.UNREADABLE), commands.command("doctor"))
-        ranking, depth = self._search_deeper({**question.request, "similarity_threshold": 0.0})
-        deeper = _find(key, ranking)
-        if commands.filters and deeper is None and len(ranking) < depth:
-            why = say(Cause.FILTERED_OUT, ", ".join(sorted(commands.filters)))
+        deep = {**question.request, "similarity_threshold": 0.0}
+        ranking, depth = self._search_deeper(deep)
+        deeper, is_whole = _find(key, ranking), compares_vectors_alone(query) and len(ranking) < depth
+        names = ", ".join(sorted(commands.filters or ()))  # words and groups leave chunks out too
+        if names and deeper is None and (is_whole or _find(key, self._search_deeper({**deep, "filters": {}})[0])):
+            why = say(Cause.FILTERED_OUT, names)
             return lose(Cause.FILTERED_OUT, why, commands.search(filters={}))
         place = f"it is not among the first {depth} results{self.unchecked}"
         if deeper is not None:
             rank, score = deeper.rank, deeper.similarity_score
             rows.append(Row(change="with a deeper search", rank=rank, score=score, found=False))
-            if rank <= query.top_k and score >= query.similarity_threshold:
+            if compares_vectors_alone(query) and rank <= query.top_k and score >= query.similarity_threshold:
                 why = say(Cause.MISSED_BY_INDEX, f"a deeper search finds it at rank {rank}, {score:.3f}")
                 return lose(Cause.MISSED_BY_INDEX, why, commands.search(top_k=depth))
             place = f"it is at rank {rank} ({score:.3f}){self.unchecked}"
@@ -163,7 +168,7 @@ class StackProbe:
             return lose(Cause.BELOW_THRESHOLD, why, commands.search(threshold=0.0))
         last = f"; the last result scores {results[-1].similarity_score:.3f}" if results else ""
         why = f"{say(Cause.BEYOND_TOP_K, f'it is beyond top_k {query.top_k}{last}')}; {place}"
-        return lose(Cause.BEYOND_TOP_K, why, commands.search(top_k=deeper.rank if deeper else depth))
+        return lose(Cause.BEYOND_TOP_K, why, commands.search(top_k=deeper.rank) if deeper else None)
 
     def chunks_of(self, key: str, request: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the ids of the chunks that an id means: by validation, else by a filter on the document or URL."""

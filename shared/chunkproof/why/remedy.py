@@ -7,15 +7,19 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from chunkproof.audit.snapshot_file import filterable_fields
+from chunkproof.collection.lookup import point_id_for
 from chunkproof.collection.payload_map import flatten, lies_in_json_string, parse_json
 from chunkproof.contract.conditions import AnyOf, Between, format_filters
+from chunkproof.contract.query_options import Mode
+from chunkproof.proof.vector_judge import AGREES
 from chunkproof.stores.store_port import Point, PointId, WritableStore
 from chunkproof.why.causes import Cause, Fix
 from chunkproof.why.changes import Change
@@ -30,7 +34,10 @@ OF_A_CHUNK = OF_THE_VECTOR | OF_THE_TEXT
 OF_A_FIELD = frozenset((Cause.FIELD_RENAMED, Cause.VALUE_CHANGED))
 WRITTEN = OF_A_CHUNK | OF_A_FIELD | {Cause.DUPLICATES}
 # What the search itself is changed for; the others change what is stored.
-OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K, Cause.OTHER_LEG))
+OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K))
+OF_THE_SEARCH |= {Cause.OTHER_LEG, Cause.RERANKED, Cause.LEFT_OUT, Cause.MISSED_BY_INDEX}
+# What `load` adds to a chunk.
+LOADED = ("content_hash", "embedding_model")
 # What is written down for a server; an embedded store gets chunks to load.
 QDRANT_FIX = "fix.json"
 
@@ -57,7 +64,8 @@ class Commands:
     filters: Mapping[str, Any] | None = None
     where: str = ""
     mode: str | None = None
-    others: str = ""
+    # Other options, by the field of a request that each one is.
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def search(self, **changes: Any) -> str:
         """Return the search with other options."""
@@ -72,7 +80,7 @@ class Commands:
             options.append(f"--mode {self.mode}")
         for name, value in (self.filters or {}).items():
             options.append(f"--filter {shlex.quote(f'{name}={json.dumps(value, ensure_ascii=False, default=str)}')}")
-        return " ".join([*options, *([self.others] if self.others else [])])
+        return " ".join([*options, *self.others.values()])
 
     def command(self, name: str, options: str = "", argument: str | None = None) -> str:
         """Return a command, quoted for a shell."""
@@ -110,13 +118,16 @@ class Remedy:
             now, then = (self.replay.collection.count(self.replay.rankings.map(each)) for each in (filters, kept))
             return f"{then - now:,} more chunks are searched ({then:,} instead of {now:,})"
         if change.undoes is Cause.BELOW_THRESHOLD:
-            ranked = [] if self.replay.is_by_words else self.replay.rankings.ranking(filters).named
-            more = sum(score <= point.score < self.replay.query.similarity_threshold for point, _ in ranked)
+            ranked = [] if self.replay.is_by_words else self.replay.rankings.ranking(filters).points
+            more = sum(score <= point.score < self.replay.query.similarity_threshold for point in ranked)
             return f"up to {more:,} more results pass at {_round_down(score):g}"
         if change.undoes is Cause.BEYOND_TOP_K:
             return f"{(self.placement.rank or 0) - self.replay.query.top_k:,} more results in each response"
         if change.undoes is Cause.DUPLICATES:
-            return f"{len(self._find_duplicates(filters, frozenset())):,} near-duplicates to delete"
+            found = self._find_duplicates(filters, frozenset())
+            texts = {self.replay.collection.text_of(point) for point in self.replay.collection.fetch(list(found))}
+            differing = f": their {len(texts):,} texts differ" if len(texts) > 1 else ""
+            return f"{len(found):,} near-duplicates to delete{differing}"
         if change.is_for_all:
             return f"{self.replay.collection.count():,} texts to embed, or another model for queries"
         return "one text to embed and one point to write"
@@ -129,21 +140,19 @@ class Remedy:
     def command(self, expected: str, snapshot: Path | None) -> str | None:
         """Return the command that makes the changes, or that writes down what has to be written to the store."""
         causes = self._causes
-        if causes <= OF_THE_SEARCH:
-            return self._search()
-        if causes == {Cause.MISSED_BY_INDEX}:
-            if self.replay.collection.describe().quantization:
-                return self.commands.search(others="--params '{\"exact\": true}'")
-            return self._send("PATCH", "", shlex.quote('{"hnsw_config": {"m": 16, "ef_construct": 200}}'))
-        if causes & {Cause.RERANKED, Cause.LEFT_OUT}:
-            return None  # the search without the option that is named
-        if not causes & WRITTEN or any(change.is_for_all for change in self.changes):
+        if self.fix is None and self.scenario.is_of_the_search:
+            return self._improve_index() if causes == {Cause.MISSED_BY_INDEX} else self._search()
+        twin = next((chunk.twin for chunk in self.replay.target.chunks if chunk.twin), None)
+        if causes == {Cause.ID_CHANGED} and twin is not None:
+            expected, snapshot = self.replay.collection.payloads.id_of(twin), None
+        elif not causes & WRITTEN or any(change.is_for_all for change in self.changes):
             return self.commands.command("doctor")
-        if not self._is_writable:
+        elif not self._is_writable:
             return None
-        before = f"--snapshot {shlex.quote(str(snapshot))} " if snapshot is not None else ""
-        options = f"--expect {shlex.quote(expected)} {self.commands.search_options()} {before}--fix {self._fix_file}"
-        return self.commands.command("why", options, self.replay.query.query_text)
+        before = [f"--snapshot {shlex.quote(str(snapshot))}"] if snapshot is not None else []
+        written = [f"--fix {self._fix_file}"] if self._is_writable else []
+        options = [f"--expect {shlex.quote(expected)}", self.commands.search_options(), *before, *written]
+        return self.commands.command("why", " ".join(options), self.replay.query.query_text)
 
     @property
     def then(self) -> str | None:
@@ -153,7 +162,14 @@ class Remedy:
         sent = self._send("POST", "/points/batch?wait=true", f"@{QDRANT_FIX}")
         if self._fix_file != QDRANT_FIX:
             sent = self.commands.command("load", "", self._fix_file)
-        return f"{sent} && {self._search()}" if self._causes & OF_THE_SEARCH else sent
+        search = self._search() if self._causes & OF_THE_SEARCH else None
+        return f"{sent} && {search}" if search else sent
+
+    @property
+    def refused(self) -> str | None:
+        """Why no fix is written, where the changes take one."""
+        fix, other = self.fix, "this store takes what chunkproof load makes, and that would be another point"
+        return None if fix is None or self._is_writable else fix.refused or other
 
     @property
     def _is_writable(self) -> bool:
@@ -162,25 +178,50 @@ class Remedy:
 
     def _send(self, method: str, path: str, body: str) -> str:
         url = f"$QDRANT_URL/collections/{quote(self.replay.collection.name)}{path}"
-        headers = '-H "content-type: application/json" -H "api-key: $QDRANT_API_KEY"'
+        headers = '--fail-with-body -H "content-type: application/json" -H "api-key: $QDRANT_API_KEY"'
         return f'curl -X {method} "{url}" {headers} -d {body}'
 
     @property
     def _fix_file(self) -> str:
         return QDRANT_FIX if self.replay.collection.settings.qdrant_url is not None else "fix.jsonl"
 
-    def _search(self) -> str:
-        options: dict[str, Any] = {}
+    def _improve_index(self) -> str | None:
+        """Return what builds a better index; an exact search where there is none, or the search has its own options."""
+        collection, store = self.replay.collection, self.replay.collection.store
+        is_own = self.replay.query.params is not None or collection.describe().quantization
+        if is_own or getattr(store, "is_embedded", False) or not isinstance(store, WritableStore):
+            return self._search()
+        now = collection.ask(partial(store.layout, collection.name)).settings.get("hnsw_config") or {}
+        config = {"m": 2 * max(8, now.get("m", 0)), "ef_construct": 2 * max(100, now.get("ef_construct", 0))}
+        return self._send("PATCH", "", shlex.quote(json.dumps({"hnsw_config": config})))
+
+    def _find_depth(self) -> int | None:
+        """Return how many results show the chunk: more than its rank where scores are equal, or by the index."""
+        rank, most, is_sure = self.placement.rank or 1, self.replay.most_results, not self.scenario.is_of_the_search
+        depths = dict.fromkeys(min(rank << doublings, most) for doublings in range(11) if rank <= most)
+        found = (depth for depth in depths if is_sure or self.replay.repeat(replace(self.scenario, top_k=depth)).found)
+        return next(found, None)
+
+    def _search(self) -> str | None:
+        options: dict[str, Any] = {"others": dict(self.commands.others)}
+        is_always = self.replay.collection.settings.rerank == "always" and Cause.RERANKED in self._causes
         for change in self.changes:
+            for name in change.updates.get("overrides", ()):
+                options["others"].pop(name, None)
+            if change.undoes is Cause.MISSED_BY_INDEX:
+                options["others"]["params"] = "--params '{\"exact\": true}'"
             if change.undoes is Cause.FILTERED_OUT:
                 options["filters"] = format_filters(self.scenario.conditions)
             if change.undoes is Cause.BELOW_THRESHOLD:
                 options["threshold"] = _round_down(self.placement.score or 0.0)
             if change.undoes is Cause.OTHER_LEG:
                 options["mode"] = change.updates["overrides"]["mode"].value
+                options |= {"threshold": 0.0} if options["mode"] == Mode.TEXT else {}  # which computes no cosines
             if change.undoes is Cause.BEYOND_TOP_K:
-                options["top_k"] = self.placement.rank or self.replay.query.top_k
-        return self.commands.search(**options)
+                options["top_k"] = self._find_depth()
+        if options.get("top_k", 1) is None:
+            return None
+        return f"{'CHUNKPROOF_RERANK=requested ' if is_always else ''}{self.commands.search(**options)}"
 
     @cached_property
     def fix(self) -> Fix | None:
@@ -188,65 +229,70 @@ class Remedy:
         if self.scenario.space:
             return None
         operations: list[dict[str, Any]] = []
-        chunks: list[dict[str, Any]] = []
+        lines: list[dict[str, Any] | None] = []
         for chunk in self.replay.target.chunks:
-            if self._is_affected(chunk):
-                if (obstacle := self._find_obstacle(chunk)) is not None:
+            if (written := self._rewrite(chunk)) is not None:
+                vectors = self._make_vectors(chunk, written)
+                if (obstacle := self._find_obstacle(chunk, vectors)) is not None:
                     return Fix((), (), refused=obstacle)
-                operations += self._write_point(chunk)
-                chunks += self._describe_chunk(chunk)
-        for change in self.changes:
-            operations += self._write_field(change)
+                operations += _write_point(chunk.point, written, vectors)
+                lines.append(self._describe_chunk(written))
         if Cause.DUPLICATES in self._causes:
             own = self.replay.target.point_ids
             duplicates = self._find_duplicates(self.scenario.conditions, own)
             operations.append({"delete": {"points": sorted(duplicates, key=str)}})
-        return Fix(operations, chunks) if operations else None
+            lines.append(None)  # `load` deletes nothing
+        chunks = [line for line in lines if line is not None]
+        return Fix(operations, chunks if len(chunks) == len(lines) else ()) if operations else None
 
-    def _is_affected(self, chunk: TargetChunk) -> bool:
-        if chunk.point is None:
-            return bool(self._causes & OF_THE_TEXT) and chunk.former is not None
-        return bool(self._causes & OF_THE_VECTOR) or (bool(self._causes & OF_THE_TEXT) and chunk.has_changed_text)
-
-    def _write_point(self, chunk: TargetChunk) -> Iterator[dict[str, Any]]:
+    def _rewrite(self, chunk: TargetChunk) -> Point | None:
+        """Return the point of a chunk with the payload that it should have; None for one that is as it should be."""
         payloads, point, text = self.replay.collection.payloads, chunk.point, chunk.former_text
-        if point is None and chunk.former is not None:
+        if point is None:
+            if chunk.former is None or not self._causes & OF_THE_TEXT:
+                return None
             former = {**self._blanks, **chunk.former.payload}
-            written = Point(chunk.former.expected_point_id, nest({**former, self._text_path: text} if text else former))
-            if vectors := self._make_vectors(chunk, written):
-                yield {"upsert": {"points": [{"id": written.id, "vector": vectors, "payload": written.payload}]}}
-        elif point is not None:
-            written = point
-            if text is not None and self._restores_text(chunk):
-                path = payloads.path_in("text", point.payload) or "text"
-                fields = _restore(point, path, payloads.find_text(point), text)
-                written = replace(point, payload={**point.payload, **fields})
-                yield {"set_payload": {"payload": fields, "points": [point.id]}}
-            if vectors := self._make_vectors(chunk, written):
-                yield {"update_vectors": {"points": [{"id": point.id, "vector": vectors}]}}
+            return Point(chunk.former.expected_point_id, nest({**former, self._text_path: text} if text else former))
+        payload = dict(point.payload)
+        if self._restores_text(chunk):
+            path = payloads.path_in("text", payload) or "text"
+            payload |= _restore(payload, path, payloads.find_text(point) or "", text or "")
+            path = payloads.path_in("content_hash", payload) or ""
+            if chunk.former and path in chunk.former.payload:  # of which only a part may be stored
+                payload |= _set(payload, path, chunk.former.payload[path])
+        for change in self.changes:
+            condition = self.replay.query.filters[change.filter or 0] if change.undoes in OF_A_FIELD else None
+            if isinstance(condition, AnyOf | Between):
+                value = chunk.former.payload.get(condition.field) if chunk.former else None
+                value = payloads.stated(change.other_field, point.payload) if change.other_field else value
+                payload |= _set(payload, condition.field, value) if value is not None else {}
+        is_same = payload == point.payload and not self._causes & OF_THE_VECTOR
+        return None if is_same else replace(point, payload=payload)
 
-    def _make_vectors(self, chunk: TargetChunk, written: Point) -> Any:
-        """Return the vectors of a point as it will be stored, with that of searches by words if its text is new."""
-        collection, replay, is_new = self.replay.collection, self.replay, written is not chunk.point
-        judge, name, store = collection.judge(collection.embedder), collection.vector.name, collection.store
-        vector = None if self.scenario.fresh else chunk.former_vector
-        if not is_new and replay.is_by_words:
-            vector = None if judge.judge(written).is_stale and not judge.is_foreign else written.vector
-        elif not is_new:
-            vector = replay.vector_of(chunk, self.scenario)
-        if vector is None:
-            vector = next((made for _, made in judge.embed_again([written])), None)
-        if vector is None:
-            return None
-        values, has_new_words = [float(value) for value in vector], is_new or self.scenario.rewritten
+    def _make_vectors(self, chunk: TargetChunk, written: Point) -> dict[str, Any] | None:
+        """Return the vectors of a point that change, with that of searches by words; None where one cannot be made."""
+        collection, replay, judge = self.replay.collection, self.replay, self.replay.judge
+        name, store, vectors = collection.vector_name, collection.store, dict[str, Any]()
+        is_new = chunk.point is None or self._restores_text(chunk)
+        if not is_new and not self._causes & OF_THE_VECTOR:
+            return vectors
+        if name is not None:
+            known = [v for v in (None if is_new else written.vector, chunk.former_vector) if v]
+            fits = (judge.is_foreign or not judge.judge(replace(written, vector=tuple(v))).is_stale for v in known)
+            vector = next(compress(known, fits), None)
+            if vector is None and judge.usual >= AGREES:
+                vector = next((made for _, made in judge.embed_again([written])), None)
+            if vector is None:
+                return None
+            vectors[name] = [float(value) for value in vector]
         if (
             replay.indexed_text
             and isinstance(store, WritableStore)
-            and (has_new_words or replay.has_stale_words(written))
+            and (is_new or self.scenario.rewritten or replay.has_stale_words(written))
         ):
             words = collection.ask(store.bm25_maker)(replay.indexed_text(written))
-            return {name: values, collection.text_leg.sparse_vector: words}
-        return {name: values} if name else values
+            vectors[str(collection.text_leg.sparse_vector)] = words
+        return vectors
 
     @property
     def _blanks(self) -> dict[str, Any]:
@@ -268,19 +314,20 @@ class Remedy:
         collection = self.replay.collection
         return collection.payloads.usual_path("text", collection.sample.payloads) or "text"
 
-    def _find_obstacle(self, chunk: TargetChunk) -> str | None:
+    def _find_obstacle(self, chunk: TargetChunk, made: Any) -> str | None:
         """Say why a chunk cannot be written as its pipeline wrote it."""
-        collection = self.replay.collection
+        collection, usual = self.replay.collection, self.replay.judge.usual
+        if made is None:
+            why = "" if usual >= AGREES else f": others have a cosine of {usual:.2f} with their texts"
+            return f"its vector cannot be made here{why}; a snapshot would keep it (--vectors)"
         if chunk.point is not None and not self._restores_text(chunk):
-            return None  # only its vector is written
-        description, judge = collection.describe(), collection.judge(collection.embedder)
+            return None  # its text is as it was
+        description = collection.describe()
         vectors = {*(config.name for config in description.vectors), *description.sparse_vectors}
         if self.replay.indexed_text is not None:
             vectors.discard(str(collection.text_leg.sparse_vector))
-        if others := sorted(vectors - {collection.vector.name}):
+        if others := sorted(vectors - {collection.vector_name}):
             return f"the vectors {', '.join(others)} of its text cannot be made here as those of other chunks were"
-        if chunk.former_vector is None and (judge.embedder is None or judge.is_foreign):
-            return "its vector cannot be made here, and the snapshot does not keep it (--vectors)"
         if chunk.point is not None or chunk.former is None:
             return None
         payloads, path = collection.sample.payloads, self._text_path
@@ -288,56 +335,55 @@ class Remedy:
             return f"its pipeline keeps the text in a JSON string ({path}), of which the snapshot has no other part"
         if dotted := sorted({name for payload in payloads for name in payload if "." in name}):
             return f"the snapshot does not keep {dotted[0]} apart from a field inside another one"
-        fields = [{name for name, value in flatten(payload) if value is not None} for payload in payloads]
-        if lost := sorted(set.intersection(*fields) - {path, *chunk.former.payload}) if fields else []:
-            return f"the snapshot does not keep {', '.join(lost)}, which the other chunks have"
-        return None
+        lost: set[str] = set()
+        for payload in payloads:
+            kept = {path, *filterable_fields(payload, collection.payloads.value("text", payload))}
+            lost |= {name for name, value in flatten(payload) if value not in (None, {})} - kept
+        return f"the snapshot does not keep {', '.join(sorted(lost))}, which other chunks have" if lost else None
 
-    def _write_field(self, change: Change) -> Iterator[dict[str, Any]]:
-        condition = self.replay.query.filters[change.filter or 0] if change.undoes in OF_A_FIELD else None
-        if not isinstance(condition, AnyOf | Between):
-            return
-        for point, chunk in self.replay.target.stored:
-            value = chunk.former.payload.get(condition.field) if chunk.former else None
-            if change.other_field:
-                value = self.replay.collection.payloads.stated(change.other_field, point.payload)
-            if value is not None:
-                yield _set(point, condition.field, value)
-
-    def _describe_chunk(self, chunk: TargetChunk) -> Iterator[dict[str, Any]]:
-        """Yield the chunk as a line of chunks.jsonl, unless `load` would give its payload another form."""
-        is_former = chunk.former_text is not None and (self.scenario.former_text or chunk.point is None)
-        payload = chunk.point.payload if chunk.point else nest(chunk.former.payload) if chunk.former else {}
-        payloads = self.replay.collection.payloads
-        names = [name for name in payloads.fields if name not in ("text", "content_hash")]
-        fields = {name: value for name in names if (value := payloads.value(name, payload)) is not None}
-        kept = {name: value for name, value in payload.items() if name not in ("text", "content_hash")}
-        if self._text_path == "text":
-            text = chunk.former_text if is_former else chunk.text
-            yield {**fields, **kept, "chunk_id": chunk.name, "text": text}
+    def _describe_chunk(self, written: Point) -> dict[str, Any] | None:
+        """Return the line of chunks.jsonl of which `load` makes exactly this point; None where it makes another one."""
+        collection, payload = self.replay.collection, written.payload
+        description, name = collection.describe(), payload.get("chunk_id")
+        is_loaded = isinstance(name, str) and point_id_for(name) == written.id and self.replay.judge.usual >= AGREES
+        has_all = {"text", *LOADED} <= payload.keys() and not any(value is None for value in payload.values())
+        is_whole = len(description.vectors) == 1 and len(description.sparse_vectors) <= bool(self.replay.indexed_text)
+        line = {name: value for name, value in payload.items() if name not in LOADED}
+        return line if is_loaded and has_all and is_whole else None
 
 
-def _set(point: Point, path: str, value: Any) -> dict[str, Any]:
-    """Set one field; of a nested one, the outermost is written again, with everything else that is in it."""
-    first, *rest = [path] if path in point.payload else path.split(".")
-    payload = {first: _replace(point.payload.get(first), rest, value)}
-    return {"set_payload": {"payload": payload, "points": [point.id]}}
+def _write_point(stored: Point | None, written: Point, vectors: Any) -> Iterator[dict[str, Any]]:
+    """Yield the operations that make a point what it should be; `vectors` are those that change."""
+    if stored is None:
+        yield {"upsert": {"points": [{"id": written.id, "vector": vectors, "payload": written.payload}]}}
+        return
+    fields = {name: value for name, value in written.payload.items() if stored.payload.get(name, ...) != value}
+    if fields:
+        yield {"set_payload": {"payload": fields, "points": [written.id]}}
+    if vectors:
+        yield {"update_vectors": {"points": [{"id": written.id, "vector": vectors}]}}
 
 
-def _restore(point: Point, path: str, text: str | None, former: str) -> dict[str, Any]:
+def _set(payload: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return a field with another value; of a nested one, the outermost with everything else that is in it."""
+    first, *rest = [path] if path in payload else path.split(".")
+    return {first: _replace(payload.get(first), rest, value)}
+
+
+def _restore(payload: Mapping[str, Any], path: str, text: str, former: str) -> dict[str, Any]:
     """Return the fields that a text changes: other copies of it, and its hashes, which pipelines keep beside it."""
-    same = {text: former} | {_hash(text or "", name): _hash(former, name) for name in ("md5", "sha1", "sha256")}
+    before, after = ([one, *(_hash(one, name) for name in ("md5", "sha1", "sha256"))] for one in (text, former))
+    same = dict(zip(before, after, strict=True))
 
     def swap(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {name: swap(each) for name, each in value.items()}
         if isinstance(value, list):
             return [swap(each) for each in value]
-        return same.get(value, value) if isinstance(value, str) else value
+        return same.get(value, value) if isinstance(value, str) and value else value
 
-    payload = swap(point.payload)
-    fields = _set(replace(point, payload=payload), path, former)["set_payload"]["payload"]
-    return {**{name: value for name, value in payload.items() if value != point.payload[name]}, **fields}
+    swapped = swap(payload)
+    return {**swapped, **_set(swapped, path, former)}
 
 
 def _hash(text: str, name: str) -> str:

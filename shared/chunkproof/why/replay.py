@@ -10,21 +10,28 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
+from math import fsum
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from chunkproof.base.errors import InvalidParameterError, ResponseTooLargeError, VectorStoreRefusedError
+from chunkproof.base.errors import (
+    InvalidParameterError,
+    NotConfiguredError,
+    ResponseTooLargeError,
+    VectorStoreRefusedError,
+)
 from chunkproof.base.request import Deadline
 from chunkproof.contract import SearchQuery
 from chunkproof.contract.conditions import Condition, HasId, Not, fields_of
+from chunkproof.contract.query import MAX_DIVERSE
 from chunkproof.contract.query_options import Mode
 from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.proof.near_text import shingles, similarity
 from chunkproof.proof.vector_judge import LEAST_WORDS, SIMILAR, Fit, VectorJudge, cosine
 from chunkproof.stores.hybrid import make_bm25_vector
-from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
+from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector, WritableStore
 from chunkproof.why.causes import Cause
 from chunkproof.why.examined import ExaminedCollection, Where
 from chunkproof.why.target import Expectation, TargetChunk
@@ -48,6 +55,7 @@ SAMPLED_WORDS = 16
 MISSED = "compared exactly it would be there, but this search misses it"
 _WORD = re.compile(r"\w{2,}")
 NO_DIFFERENCE = "by meaning alone and exactly, it is there without this change"
+REFUSED = "the collection cannot be searched so"
 NO_WORDS = "its text has no word of the question"
 NEGATIVE = "its cosine is below 0, so that no search returns it"
 
@@ -67,21 +75,19 @@ class QuerySpace:
 
 @dataclass(frozen=True, slots=True)
 class RankedPoints:
-    """Points with their chunk ids, by score, best first; `is_whole` when there are no others."""
+    """Points by score, best first; `is_whole` when there are no others."""
 
-    named: Sequence[tuple[Point, str]]
+    points: Sequence[Point]
     is_whole: bool
 
-    def place(self, score: float, name: str, without: frozenset[PointId]) -> int | None:
-        """Return the rank of a chunk with this score among the points; None when it is beyond the last one known."""
-        above = 0
-        for point, other in self.named:
-            if point.id in without:
-                continue
-            if point.score < score - EQUAL or (point.score <= score + EQUAL and other > name):
-                return above + 1
-            above += 1
-        return above + 1 if self.is_whole else None
+    def place(self, score: float, without: frozenset[PointId]) -> int | None:
+        """Return the rank of a chunk with this score among the points; None when it is beyond the last one known.
+
+        It comes last of those with the same score: which of them a search returns depends on how they are stored.
+        """
+        others = [point.score for point in self.points if point.id not in without]
+        above = sum(other >= score - EQUAL for other in others)
+        return above + 1 if self.is_whole or above < len(others) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +177,7 @@ class Rankings:
                     raise
             else:
                 self._depth = depth
-                return self._sort(points, is_whole=len(points) < depth)
-
-    def _sort(self, points: Sequence[Point], *, is_whole: bool) -> RankedPoints:
-        """Order equal scores as a search does."""
-        named = [(point, self.collection.payloads.id_of(point)) for point in points]
-        return RankedPoints(sorted(named, key=lambda item: (-item[0].score, item[1])), is_whole)
+                return RankedPoints(points, len(points) < depth)
 
     def _rank_anew(self, where: Where, space: QuerySpace) -> RankedPoints:
         """Embed the texts of all points that meet the conditions, and rank them by the query."""
@@ -188,7 +189,7 @@ class Rankings:
                 break
             for point, vector in judge.embed_again(page):
                 ranked.append(replace(point, score=max(0.0, cosine(space.query, vector)), vector=None))
-        return self._sort(ranked, is_whole=is_whole)
+        return RankedPoints(sorted(ranked, key=lambda point: -point.score), is_whole)
 
     def distinct(
         self, conditions: Where, space: int, own: frozenset[PointId]
@@ -198,9 +199,9 @@ class Rankings:
         ranking = self.ranking(conditions, space)
         for _ in range(MAX_ROUNDS):
             before = len(duplicates)
-            kept: list[tuple[Point, str]] = []
+            kept: list[Point] = []
             groups: list[set[int]] = []
-            for point, name in ranking.named:
+            for point in ranking.points:
                 if point.id in own:
                     continue
                 words = self.words(point)
@@ -208,7 +209,7 @@ class Rankings:
                 if len(groups) <= self.top_k and any(similarity(words, group) >= NEAR_DUPLICATE for group in groups):
                     duplicates.add(point.id)
                     continue
-                kept.append((point, name))
+                kept.append(point)
                 groups.append(words)
             is_enough = ranking.is_whole or len(kept) > self.top_k or len(duplicates) == before
             if is_enough or self.spaces[space].is_anew:
@@ -234,8 +235,8 @@ class Rankings:
 
     def index_recall(self, conditions: Where, without: frozenset[PointId], space: int = 0) -> float:
         """Return how much of the exact results the index finds."""
-        ranked = self.ranking(conditions, space).named
-        exact = [point.id for point, _ in ranked if point.id not in without][: self.top_k]
+        ranked = self.ranking(conditions, space).points
+        exact = [point.id for point in ranked if point.id not in without][: self.top_k]
         return len(self.found_by_index(conditions, without, space).intersection(exact)) / len(exact) if exact else 1.0
 
 
@@ -249,9 +250,11 @@ class Replay:
         self.query = query
         self.target = target
         self._other_models = other_models
+        self.is_plain = compares_vectors_alone(query)
         self.present = Scenario(tuple(query.filters), query.similarity_threshold, query.top_k)
         # Where the best of the expected chunks is.
         self.evaluate = cache(self._evaluate)
+        self._rank_by_words = cache(self._rank_words)
         # The results that nearly repeat a better one, where the whole search was repeated to find them.
         self.repeated: set[PointId | None] = set()
         self._passing: dict[tuple[Where, str], bool] = {}
@@ -265,14 +268,8 @@ class Replay:
     @property
     def foreign_cause(self) -> Cause:
         """What is wrong with a collection whose vectors are not those of its texts: another model, if that is shown."""
-        is_shown = self._judge.embedder is not self.collection.embedder or self._judge.origins.other_model
+        is_shown = self.judge.embedder is not self.collection.embedder or self.judge.origins.other_model
         return Cause.OTHER_MODEL if is_shown else Cause.STALE_VECTOR
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the search compares vectors and nothing else."""
-        query = self.query
-        return (query.mode or Mode.DENSE) is Mode.DENSE and not (query.rerank or query.group_by or query.diversity)
 
     @property
     def is_by_words(self) -> bool:
@@ -280,7 +277,7 @@ class Replay:
         return self.query.mode is Mode.TEXT
 
     @cached_property
-    def _judge(self) -> VectorJudge:
+    def judge(self) -> VectorJudge:
         """The judge with the model that the collection is embedded with, where it is one of the other models."""
         others = (*self._other_models, *self.collection.services.embedders.values()) if self.is_foreign else ()
         judges = (self.collection.judge(other) for other in others)
@@ -290,9 +287,9 @@ class Replay:
     @cached_property
     def fits(self) -> dict[PointId, Fit]:
         """How well the vectors of the expected chunks fit their texts."""
-        if self.is_foreign and self._judge.embedder is self.collection.embedder:
+        if self.is_foreign and self.judge.embedder is self.collection.embedder:
             return {}
-        return {point.id: self._judge.judge(point) for point, _ in self.target.stored}
+        return {point.id: self.judge.judge(point) for point, _ in self.target.stored}
 
     @cached_property
     def rankings(self) -> Rankings:
@@ -307,7 +304,7 @@ class Replay:
         yield QuerySpace("the model in use", collection.embedder, asked.vector)
         if not self.is_foreign or collection.embedder is None:
             return
-        own = self._judge.embedder
+        own = self.judge.embedder
         if own is not None and own is not collection.embedder:
             vector = collection.embed_text(text, own, InputType.QUERY)
             if vector is not None and len(vector) == collection.vector.size:
@@ -317,21 +314,20 @@ class Replay:
 
     def _evaluate(self, scenario: Scenario) -> Placement:
         if scenario.is_of_the_search and (scenario.overrides or not self.is_plain):
-            return self._repeat(scenario)
+            return self.repeat(scenario)
         if scenario.collapsed and not self.is_plain:
             return self._collapse(scenario)
         placement = self._predict(scenario)
-        if not placement.found or scenario.rewritten or self.is_by_words:
-            return placement
-        if scenario.is_of_the_search:
+        if scenario.is_of_the_search and scenario.top_k == self.query.top_k:
             # A search that can be repeated shows more than any prediction.
-            is_shown = scenario.top_k > self.query.top_k or self._repeat(scenario).found
-            return placement if is_shown else replace(placement, rank=None, found=False, reason=MISSED)
+            if (repeated := self.repeat(scenario)).found:
+                return repeated
+            return replace(placement, rank=None, found=False, reason=MISSED) if placement.found else placement
+        if not placement.found or scenario.is_of_the_search or scenario.rewritten or self.is_by_words:
+            return placement
         # What is predicted to be found without the change of the chunk is not found by it.
         unchanged = replace(self.present, filters=scenario.filters, threshold=scenario.threshold, top_k=scenario.top_k)
-        # A plain search that compares all vectors was seen to lose it: a prediction cannot tell equal scores apart.
-        is_shown = self.is_plain and not self.collection.is_indexed and unchanged == self.present
-        is_no_cure = not is_shown and self._predict(unchanged).found
+        is_no_cure = self._predict(unchanged).found
         return replace(placement, found=False, reason=NO_DIFFERENCE) if is_no_cure else placement
 
     def _predict(self, scenario: Scenario) -> Placement:
@@ -339,15 +335,26 @@ class Replay:
         placements = (place(chunk, scenario) for chunk in self.target.chunks)
         return min(placements, key=lambda each: (not each.found, each.rank or 10**9, -(each.score or -1.0)))
 
-    def _repeat(self, scenario: Scenario) -> Placement:
+    @property
+    def most_results(self) -> int:
+        """How many results the search can be asked for, with its other options."""
+        query, others = self.query, list[int | None]()
+        others += [each.candidates for each in (query.rerank, query.fusion) if each and not isinstance(each, bool)]
+        others += [MAX_DIVERSE] if query.diversity is not None and query.mode in (Mode.TEXT, Mode.HYBRID) else []
+        return min(self.collection.settings.limits.max_top_k, *filter(None, others), DEPTH)
+
+    def repeat(self, scenario: Scenario) -> Placement:
         """Repeat the whole search, which may use words, fuse rankings, rerank or group."""
         changes = {
             "filters": scenario.conditions,
             "similarity_threshold": scenario.threshold,
-            "top_k": min(scenario.top_k, self.collection.settings.limits.max_top_k),
+            "top_k": min(scenario.top_k, self.most_results),
             **dict(scenario.overrides),
         }
-        response = self.collection.answer(self.query.model_copy(update=changes), exact=scenario.exact)
+        try:
+            response = self.collection.answer(self.query.model_copy(update=changes), exact=scenario.exact)
+        except (InvalidParameterError, NotConfiguredError):
+            return Placement(None, reason=REFUSED)
         result = self.target.find(response.results)
         if result is None:
             return Placement(None)
@@ -356,7 +363,7 @@ class Replay:
 
     def _collapse(self, scenario: Scenario) -> Placement:
         """Repeat the whole search as deep as it goes, and leave out results that nearly repeat a better one."""
-        depth = min(COLLAPSED, self.collection.settings.limits.max_top_k)
+        depth = min(COLLAPSED, self.most_results)
         changes = {"filters": scenario.conditions, "similarity_threshold": scenario.threshold, "top_k": depth}
         response = self.collection.answer(self.query.model_copy(update=changes | dict(scenario.overrides)))
         kept: list[set[int]] = []
@@ -383,13 +390,41 @@ class Replay:
         shared = self.shared_words(text or "")
         if not shared:
             return Placement(chunk, reason=NO_WORDS)
-        if scenario.former_text and len(shared) <= len(self.shared_words(chunk.text)):
-            return Placement(chunk, reason="its text has as many words of the question now")
-        return Placement(chunk, found=not scenario.is_of_the_search)
+        if self.indexed_text is None:  # what a text index makes of words is not known
+            if scenario.former_text and len(shared) <= len(self.shared_words(chunk.text)):
+                return Placement(chunk, reason="its text has as many words of the question now")
+            return Placement(chunk, found=not scenario.is_of_the_search)
+        words = _index_words(text or "")
+        for point, stored in self._read_words(chunk.point.id, 1) if chunk.point and not is_former else ():
+            words = _index_words(self.indexed_text(point)) if scenario.rewritten else stored
+        score = fsum(weight * words.get(index, 0.0) for index, weight in self._word_weights.items())
+        rank = self._rank_by_words(scenario.conditions).place(score, self._own_points(scenario))
+        return Placement(chunk, rank, found=rank is not None and rank <= scenario.top_k)
+
+    @cached_property
+    def _word_weights(self) -> Mapping[int, float]:
+        """The weight of each word of the question in the score of a text, as searches for it alone show."""
+        weights: dict[int, float] = {}
+        for word in _WORD.findall((self.query.query_text or "").casefold()):
+            for index in _index_words(word):
+                for best in self._search_words(word, 1):
+                    [(_, own)] = self._read_words(best.id, 1)
+                    weights[index] = best.score / own[index]
+        return weights
+
+    def _search_words(self, text: str, limit: int, where: Where = ()) -> list[Point]:
+        collection = self.collection
+        leg = replace(collection.text_leg, text=text)
+        return collection.search([StoreQuery(collection.name, limit, text=leg, where=where)])[0]
+
+    def _rank_words(self, conditions: Where) -> RankedPoints:
+        """Return the ranking by words alone under these conditions."""
+        points = self._search_words(self.query.query_text or "", DEPTH, self.rankings.map(conditions))
+        return RankedPoints(points, len(points) < DEPTH)
 
     def shared_words(self, text: str) -> list[str]:
         """Return the words of the question that a text has, in any form that BM25 takes for the same, each once."""
-        own, indexed = set(_WORD.findall(text.casefold())), _index_words(text)
+        own, indexed = set(_WORD.findall(text.casefold())), _index_words(text).keys()
         words = dict.fromkeys(_WORD.findall((self.query.query_text or "").casefold()))
         return [word for word in words if word in own or not indexed.isdisjoint(_index_words(word))]
 
@@ -401,7 +436,7 @@ class Replay:
         for point, chunk in self.target.stored:
             words = {word: _index_words(word) for word in self.shared_words(chunk.text)}
             for _, own in self._read_words(point.id, 1):
-                lacking = [word for word, indices in words.items() if not indices <= own]
+                lacking = [word for word, indices in words.items() if not indices.keys() <= own.keys()]
                 if lacking and len(lacking) * 2 >= sum(map(bool, words.values())):  # a stop word has no index
                     return lacking
         return []
@@ -412,16 +447,27 @@ class Replay:
         return read is not None and any(_share(read, *own) < LEAST_WORDS for own in self._read_words(point.id, 1))
 
     @cached_property
+    def _usual_words(self) -> Mapping[Callable[[Point], str], float]:
+        """How many words BM25 vectors usually share with the stored texts, and with those that LlamaIndex embeds."""
+        read = self._read_words(None, SAMPLED_WORDS)
+        sample = [(point, words) for point, words in read if words and self.collection.text_of(point)]
+        texts = (self.collection.text_of, self.collection.judge(None).text_of)
+        return {text_of: median(_share(text_of, *each) for each in sample) for text_of in texts} if sample else {}
+
+    @property
+    def has_other_words(self) -> bool:
+        """Whether the search uses BM25 vectors that were made of other words than those of the texts."""
+        return self.query.mode in (Mode.TEXT, Mode.HYBRID) and max(self._usual_words.values(), default=1) < LEAST_WORDS
+
+    @cached_property
     def indexed_text(self) -> Callable[[Point], str] | None:
         """What BM25 vectors are made of here: the stored text or, as in LlamaIndex, the embedded one; else None."""
-        sample = [(point, words) for point, words in self._read_words(None, SAMPLED_WORDS) if words]
-        texts = (self.collection.text_of, self.collection.judge(None).text_of)
-        usual = {read: median(_share(read, *each) for each in sample) for read in texts} if sample else {}
+        usual = self._usual_words
         best = max(usual, key=lambda read: usual[read], default=None)
         return best if best is not None and usual[best] >= LEAST_WORDS else None
 
-    def _read_words(self, start: PointId | None, count: int) -> list[tuple[Point, set[int]]]:
-        """Read points, from an id on, that have a text, with the words in their BM25 vectors."""
+    def _read_words(self, start: PointId | None, count: int) -> list[tuple[Point, Mapping[int, float]]]:
+        """Read points, from an id on, with the words in their BM25 vectors."""
         collection, store = self.collection, self.collection.store
         name: str | None = None
         with suppress(InvalidParameterError):
@@ -429,8 +475,9 @@ class Replay:
         if name is None or not isinstance(store, WritableStore) or not find_spec("qdrant_edge"):
             return []
         structs, _ = collection.ask(partial(store.read_points, collection.name, start, count))
-        points = [(Point(one["id"], one["payload"]), one["vector"].get(name, {"indices": ()})) for one in structs]
-        return [(point, set(own["indices"])) for point, own in points if collection.text_of(point)]
+        nothing: dict[str, Sequence[float]] = {"indices": (), "values": ()}
+        points = [(Point(one["id"], one["payload"]), one["vector"].get(name, nothing)) for one in structs]
+        return [(point, dict(zip(own["indices"], own["values"], strict=True))) for point, own in points]
 
     def _place(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
         if chunk.point is None and not scenario.put_back:
@@ -453,19 +500,20 @@ class Replay:
         rankings, own = self.rankings, self._own_points(scenario)
         ranking, duplicates = rankings.ranking(scenario.conditions, scenario.space), frozenset[PointId]()
         if scenario.collapsed:
-            before = ranking.place(score, chunk.name, own)
+            before = ranking.place(score, own)
             if before is not None and before <= scenario.top_k:
                 return Placement(chunk, score=score, reason=NO_DIFFERENCE)
             ranking, duplicates = rankings.distinct(scenario.conditions, scenario.space, own)
             text = chunk.text or chunk.former_text or ""
-            for rank, (point, name) in enumerate(ranking.named, start=1):
+            for rank, point in enumerate(ranking.points, start=1):
                 if rank > scenario.top_k or point.score < score:
                     break
                 if similarity(shingles(text), rankings.words(point)) >= NEAR_DUPLICATE:
+                    name = self.collection.payloads.id_of(point)
                     return Placement(chunk, rank, point.score, True, f"its text is there as {name}")
-        placed = ranking.place(score, chunk.name, own | duplicates)
+        placed = ranking.place(score, own | duplicates)
         if placed is None:
-            return Placement(chunk, score=score, reason=f"it is beyond rank {len(ranking.named):,}")
+            return Placement(chunk, score=score, reason=f"it is beyond rank {len(ranking.points):,}")
         # Deep down, every index misses some; that is no cause.
         uses_index = placed <= rankings.top_k and not scenario.exact and self.collection.is_indexed
         if uses_index and not self._is_found_by_index(chunk, vector, scenario, duplicates - own):
@@ -495,8 +543,8 @@ class Replay:
         """Return the score that a search gives: the store's own where the vector is stored, as it is rounded there."""
         score, is_anew = None, self.rankings.spaces[scenario.space].is_anew
         if chunk.point is not None and vector is chunk.point.vector and not is_anew:
-            ranked = self.rankings.ranking(scenario.conditions, scenario.space).named
-            score = next((point.score for point, _ in ranked if point.id == chunk.point.id), None)
+            ranked = self.rankings.ranking(scenario.conditions, scenario.space).points
+            score = next((point.score for point in ranked if point.id == chunk.point.id), None)
         query = self.rankings.spaces[scenario.space].query
         return min(1.0, max(0.0, cosine(query, vector) if score is None else score))
 
@@ -542,16 +590,23 @@ class Replay:
         return former is None or self._passing[key]
 
 
+def compares_vectors_alone(query: SearchQuery) -> bool:
+    """Whether a search compares vectors and nothing else."""
+    others = (query.rerank, query.group_by, query.diversity, query.require_integrity)
+    return query.mode in (None, Mode.DENSE) and not any(others)
+
+
 @lru_cache(256)
-def _index_words(text: str) -> set[int]:
+def _index_words(text: str) -> Mapping[int, float]:
     """Return the words of a text as a BM25 vector has them; none without Qdrant's engine, which makes it."""
-    return set(make_bm25_vector(text)["indices"]) if find_spec("qdrant_edge") else set()
+    made = make_bm25_vector(text) if find_spec("qdrant_edge") else {"indices": (), "values": ()}
+    return dict(zip(made["indices"], made["values"], strict=True))
 
 
-def _share(read: Callable[[Point], str], point: Point, words: set[int]) -> float:
+def _share(read: Callable[[Point], str], point: Point, words: Mapping[int, float]) -> float:
     """Return how many words a point's BM25 vector has in common with its text."""
-    made = set(make_bm25_vector(read(point))["indices"])
-    return len(made & words) / max(1, len(made | words))
+    made = _index_words(read(point)).keys()
+    return len(made & words.keys()) / max(1, len(made | words.keys()))
 
 
 def name_condition(condition: Condition) -> str:

@@ -119,7 +119,7 @@ def _find_by_field(key: str, collection: ExaminedCollection) -> list[Point]:
         for value in stored_forms(key):
             try:
                 where = collection.map((AnyOf(name, (value,)),))
-                if points := collection.page(MAX_CHUNKS, where=where, with_vector=collection.vector.name).points:
+                if points := collection.page(MAX_CHUNKS, where=where, with_vector=collection.vector_name).points:
                     return list(points)
             except IndexRequiredError as error:
                 refused = refused or error
@@ -210,7 +210,7 @@ def _list_candidates(chunk: TargetChunk, collection: ExaminedCollection) -> Iter
     text = chunk.former_text
     vector = chunk.former_vector or collection.embed_text(text or "")
     if vector is not None:
-        yield collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector.name)
+        yield collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector_name)
     if text is None or collection.count() > MAX_COMPARED:
         return
     # The nearest ones are of no use in a collection of another model.
@@ -231,7 +231,7 @@ def _find_by_text(text: str, collection: ExaminedCollection, snapshot: Snapshot 
     if entries:
         return replace(_match(text, _fetch_former(entries, collection), entries, collection, snapshot), by_text=True)
     vector = collection.embed_text(text)
-    near = collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector.name) if vector is not None else []
+    near = collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector_name) if vector is not None else []
     holding = [point for point in near if _holds(point, text, collection)]
     notes: tuple[str, ...] = ()
     if not holding:
