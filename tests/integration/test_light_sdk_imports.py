@@ -11,6 +11,8 @@ import pytest
 import qdrant_client
 from cohere.core.api_error import ApiError
 from cohere.core.client_wrapper import SyncClientWrapper
+from pydantic_core import from_json
+from qdrant_client.common import response_parsing
 
 from chunkproof.base.request import Deadline
 from chunkproof.embedders.cohere import CohereEmbedder, _Deferred
@@ -45,6 +47,12 @@ def test_the_installed_qdrant_client_has_the_classes_that_the_store_uses(name: s
         pytest.fail(f"{message} ({error})")
     # An empty class of server.py has another module.
     assert getattr(found, "__module__", "").startswith("qdrant_client."), message
+
+
+def test_the_installed_qdrant_client_reads_responses_with_the_function_that_the_store_replaces() -> None:
+    parsing = load_rest_client.__wrapped__().parse_response.__globals__
+    assert parsing["_loads"].keywords == {"cache_strings": "keys"}, misfit("qdrant-client", "stores/server.py")
+    assert response_parsing._loads is from_json
 
 
 def test_the_installed_cohere_has_the_http_client_that_the_embedder_uses() -> None:

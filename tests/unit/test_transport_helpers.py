@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.net.resilience import retry_after
-from chunkproof.net.transport import host_of
+from chunkproof.net.transport import _count, host_of
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,8 @@ def test_an_ipv6_host_keeps_its_brackets():
 @pytest.mark.parametrize("url", ["http://localhost:abc", "http://localhost:99999", "http://[::1"])
 def test_an_invalid_url_shows_no_more_than_its_host(url):
     assert host_of(url) in ("?", "localhost")
+
+
+@given(st.text("{[:a", max_size=60), st.sampled_from("{[:"), st.integers(0, 20))
+def test_signs_of_a_response_are_counted_as_far_as_matters(body, sign, most):
+    assert _count(body.encode(), sign.encode(), most) == min(body.count(sign), most + 1)

@@ -300,8 +300,8 @@ def _to_httpx(status: int, headers: list[Header], body: bytes, limit: int) -> tu
 
 def _check_number_of_values(body: bytes) -> None:
     """Refuse what would take seconds to parse: each object, list and name costs a microsecond or two."""
-    containers = body.count(b"{") + body.count(b"[")  # those in strings included
-    if containers <= MAX_CONTAINERS and body.count(b":") <= MAX_NAMES:
+    containers = _count(body, b"{", MAX_CONTAINERS) + _count(body, b"[", MAX_CONTAINERS)  # those in strings included
+    if containers <= MAX_CONTAINERS and _count(body, b":", MAX_NAMES) <= MAX_NAMES:
         return
     if body.count(b'"') - body.count(b'\\"') > 2 * MAX_STRINGS:  # then removing them would take seconds, too
         raise UpstreamResponseTooLargeError(f"more than {MAX_STRINGS:,} names and texts")
@@ -310,6 +310,11 @@ def _check_number_of_values(body: bytes) -> None:
         raise UpstreamResponseTooLargeError(f"more than {MAX_CONTAINERS:,} objects and lists")
     if without_strings.count(b":") > MAX_NAMES:
         raise UpstreamResponseTooLargeError(f"more than {MAX_NAMES:,} fields")
+
+
+def _count(body: bytes, sign: bytes, most: int) -> int:
+    """Count a character, up to one more than `most`: where it is rare, `replace` takes an eighth of `count`'s time."""
+    return len(body) - len(body.replace(sign, b"", most + 1))
 
 
 # A string of JSON; every character is looked at once, because the closing quote is optional.

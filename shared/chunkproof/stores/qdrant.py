@@ -586,7 +586,7 @@ def _read_next_id(page: Any) -> PointId | None:
 
 
 def _check_id(point_id: Any) -> PointId:
-    if not isinstance(point_id, int | str):
+    if not isinstance(point_id, (int, str)):
         raise TypeError("an id is neither a number nor a text")
     return point_id
 

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from chunkproof import __version__
 from chunkproof.base.errors import (
@@ -238,6 +238,9 @@ def load_rest_client() -> Any:
             _replace_by_empty(folder, file.with_suffix(""))
         module = import_module(CLIENT)
         module.Client = DirectClient  # type: ignore[attr-defined]
+        parsing = vars(import_module(f"{SDK}.common.response_parsing"))
+        if parsing.get("_loads") is from_json:  # by default, it looks in a cache for every value, where few are found
+            parsing["_loads"] = partial(from_json, cache_strings="keys")
         return module
     finally:
         _remove_sdk_modules()
