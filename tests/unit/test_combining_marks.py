@@ -30,3 +30,11 @@ def test_a_text_of_marks_is_compared_and_searched_in_time(unit):
 def test_thirty_marks_in_a_row_are_kept():
     assert shorten_runs("a" + "\u0323" * STREAM_SAFE) == "a" + "\u0323" * STREAM_SAFE
     assert shorten_runs("a" + "\u0323" * 5_000 + "b") == "a" + "\u0323" * STREAM_SAFE + "b"
+
+
+def test_a_run_of_any_marks_is_long():
+    chars = map(chr, range(sys.maxunicode + 1))
+    marks = [char for char in chars if unicodedata.combining(unicodedata.normalize("NFKD", char)[0])]
+
+    assert [mark for mark in marks if len(shorten_runs(f"a{mark * 99}b")) != STREAM_SAFE + 2] == []
+    assert all(shorten_runs(text) == text for text in ("\u00e9" * 99, "\u03b1" * 99, "\u65e5\u672c" * 99))

@@ -6,7 +6,6 @@ texts of kind `unicode_normalization` are equal after that normalization.
 
 import html
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -157,11 +156,12 @@ def _long_runs() -> re.Pattern[str]:
     """Match a long run of combining marks (non-starters, according to Python's Unicode database)."""
     marks = [
         char
-        for char in map(chr, range(sys.maxunicode + 1))
+        for char in map(chr, range(0x20000))  # the planes that have any
         if unicodedata.combining(char)
         or (unicodedata.decomposition(char) and unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
     ]
-    return re.compile(f"[{''.join(marks)}]{{{LONG_RUN},}}")
+    # The set takes 0.2 µs for a character; that one is Latin, or another letter, is seen in a tenth of that.
+    return re.compile(f"(?![\x00-\u02ff]|[^\\W\uff9e\uff9f])[{''.join(marks)}]{{{LONG_RUN},}}")
 
 
 def shorten_runs(text: str) -> str:
