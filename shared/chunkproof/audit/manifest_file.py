@@ -29,7 +29,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.files import replace_file
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.contract import Model, Request, read_json
-from chunkproof.contract.model import MAX_ID, BrokenRules
+from chunkproof.contract.model import MAX_ID, BrokenRules, Reading
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.store_port import PointId, Vector
 
@@ -42,6 +42,7 @@ MAX_LINE = 32_000_000
 # And any number of short ones: real manifests become 3 to 20 times as large, bombs a thousand times and more.
 MAX_TIMES, LEAST_LIMIT = 200, 64_000_000
 LINE = "The line"  # what messages call a line of a manifest
+READING = Reading(subject=LINE)
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 FORMAT_VERSION = "1.0"
 _HEADER_START, _END_START = b'{"format"', b'{"end"'
@@ -338,7 +339,7 @@ def check_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[Entry, byte
 
 def parse_entry(line: bytes) -> Entry:
     """Parse a line; raise `InvalidParameterError` with everything that is wrong with it."""
-    return _make_entry(vars(ManifestLine.parse(read_json(line, LINE), subject=LINE)))
+    return _make_entry(vars(ManifestLine.model_validate(read_json(line, LINE), context=READING)))
 
 
 def parse_checked_line(line: bytes) -> Entry:

@@ -65,7 +65,8 @@ def read_json(body: str | bytes, subject: str = BODY, max_values: int = sys.maxs
     except UnicodeDecodeError as error:
         raise InvalidParameterError(f"{subject} is not UTF-8 at byte {error.start}") from None
     # What precedes a value, in strings too, is counted at memory speed.
-    if text.count(",") + text.count("[") + text.count("{") > max_values and _has_more_values(text, max_values):
+    more = len(text) > max_values and text.count(",") + text.count("[") + text.count("{") > max_values
+    if more and _has_more_values(text, max_values):
         raise InvalidParameterError(f"{subject} has more than {max_values:,} values")
     try:
         return json.loads(
