@@ -280,6 +280,7 @@ class How(StrEnum):
     VECTOR = "vector"
 
 
+_count_letters = lru_cache(lambda text: sum(map(str.isalnum, text)))
 # Hits of these kinds include the vector and the parts of the text.
 SAME_TEXT = (How.EXACT_TEXT, How.NEAR_TEXT)
 
@@ -494,7 +495,7 @@ class Search:
 
     def _judge_passage(self, number: int, common: int, text: str, length: int, where: "_Where") -> None:
         subject = self.subjects[number].text or ""
-        whole = sum(char.isalnum() for char in subject)
+        whole = _count_letters(subject)
         is_part = common >= min(PASSAGE_LETTERS, whole)
         is_most = common >= LEAST_LETTERS and common >= PASSAGE_SHARE * min(whole, length)
         if not (is_part or is_most):
