@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -13,8 +14,8 @@ from pydantic import Field, JsonValue
 
 from chunkproof.audit.ledger import ExpectedChunk, Ledger, encode_id
 from chunkproof.audit.manifest_file import Entry
-from chunkproof.base.errors import CorruptChunkError, NotConfiguredError
-from chunkproof.collection.payload_map import NAMES, PayloadMap, flatten
+from chunkproof.base.errors import NotConfiguredError
+from chunkproof.collection.payload_map import NAMES, PayloadMap, first_value, flatten, reachable
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import Mismatch, Model
 from chunkproof.contract.model import AS_STORED, display_name
@@ -138,44 +139,74 @@ def find_copies(sample: Sequence[Mapping[str, Any]], payloads: PayloadMap) -> tu
     return tuple(dict.fromkeys((*copies, *(name for name in TEXT_NAMES if both[name] <= rare))))
 
 
-def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap, copies: Sequence[str] = ()) -> Finding | None:
-    """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte.
+class Judge:
+    """Compares stored chunks with the manifest.
 
-    `copies` are fields that must have the same text, where the point has them (`find_copies`).
+    Several fields of a payload must have the same text where a sample shows that they do (`find_copies`). With
+    `all_metadata`, stored fields that the manifest does not name are differences too.
     """
 
-    def finding(kind: Kind, details: str, **more: Any) -> Finding:
-        source = payloads.source_of(point.payload)
-        return Finding.of_entry(expected.entry, kind, details, (point.id,), source).model_copy(update=more)
+    def __init__(self, payloads: PayloadMap, sample: Sequence[Mapping[str, Any]], *, all_metadata: bool) -> None:
+        self._map, self._all_metadata = payloads, all_metadata
+        copies, texts = find_copies(sample, payloads), payloads.text_paths
 
-    try:
-        stored = payloads.utf8_of(point)
-    except CorruptChunkError as error:
-        if expected.hashed != NO_TEXT:
-            return finding(Kind.UNVERIFIABLE, error.message)
-        stored = b""
-    if expected.conflict:
-        return finding(Kind.DUPLICATE, "The manifest has this chunk twice, with different content")
-    if expected.hashed and sha256(stored).digest() != expected.hashed:
-        text, original = stored.decode(), expected.entry.original_text
-        difference = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
-        if difference:
-            mismatch, details = difference
-            return finding(Kind.MISMATCH, details, mismatch=mismatch)
-    names: Mapping[str, Any] = expected.metadata
-    if expected.ledger.progress.spec.all_metadata:
-        names = {**dict.fromkeys(list_metadata(point.payload, payloads)), **names}
-    if differences := tuple(_compare_metadata(names, point.payload, payloads)):
-        details = "; ".join(_describe(difference) for difference in differences)
-        return finding(Kind.METADATA_MISMATCH, details, metadata=differences)
-    own = payloads.path_in("text", point.payload) if copies else None
-    for path in copies:
-        other = payloads.value_at(path, point.payload) if path != own else None
-        if own is not None and isinstance(other, str) and other.strip() and other.encode("utf-8", "replace") != stored:
-            details = f"{path} has another text than {own}, which searches return"
-            differing = MetadataDifference(field=path, stored=other, expected=stored.decode())
-            return finding(Kind.METADATA_MISMATCH, details, metadata=(differing,))
-    return None
+        def find_paths(names: tuple[str, ...]) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
+            return payloads.leading(names), reachable(copies, names) if len(reachable(texts, names)) > 1 else ()
+
+        # Of the fields, and of copies, by the names in a payload; a single text has no copies.
+        self._find_paths = lru_cache(find_paths)
+
+    def __call__(self, expected: ExpectedChunk, point: Point, *, explain: bool = True) -> Finding | None:
+        """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte.
+
+        How texts differ takes milliseconds to find out: unless it is to be explained, a finding says only that they do.
+        """
+        payload = point.payload
+        paths, copies = self._find_paths(tuple(payload))
+        own, text = first_value("text", paths.get("text", ()), payload)
+        try:
+            stored: bytes = text.encode()
+        except (AttributeError, UnicodeEncodeError):  # there is no text, or it has a lone surrogate
+            if expected.hashed != NO_TEXT:
+                return self._find(expected, point, Kind.UNVERIFIABLE, self._map.unreadable(point).message)
+            stored = b""
+        if expected.conflict:
+            details = "The manifest has this chunk twice, with different content"
+            return self._find(expected, point, Kind.DUPLICATE, details)
+        if expected.hashed and sha256(stored).digest() != expected.hashed:
+            if not explain:
+                return self._find(expected, point, Kind.MISMATCH, "The text differs")
+            text, original = stored.decode(), expected.entry.original_text
+            difference = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
+            if difference:
+                return self._find(expected, point, Kind.MISMATCH, difference[1], mismatch=difference[0])
+        names: Mapping[str, Any] = expected.metadata
+        if self._all_metadata:
+            names = {**dict.fromkeys(list_metadata(payload, self._map)), **names}
+        if names and (differences := tuple(self._compare_metadata(names, payload, paths))):
+            details = "; ".join(_describe(difference) for difference in differences)
+            return self._find(expected, point, Kind.METADATA_MISMATCH, details, metadata=differences)
+        for path in copies:
+            other = self._map.value_at(path, payload)
+            if own in (None, path) or not isinstance(other, str) or not other.strip():
+                continue
+            if other.encode("utf-8", "replace") != stored:
+                details = f"{path} has another text than {own}, which searches return"
+                differing = MetadataDifference(field=path, stored=other, expected=stored.decode())
+                return self._find(expected, point, Kind.METADATA_MISMATCH, details, metadata=(differing,))
+        return None
+
+    def _compare_metadata(
+        self, expected: Mapping[str, Any], payload: Mapping[str, Any], paths: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[MetadataDifference]:
+        for name, value in expected.items():
+            stored = first_value(name, paths[name], payload)[1] if name in paths else self._map.stated(name, payload)
+            if not _is_same(stored, value):
+                yield MetadataDifference(field=name, stored=stored, expected=value)
+
+    def _find(self, expected: ExpectedChunk, point: Point, kind: Kind, details: str, **more: Any) -> Finding:
+        source = self._map.source_of(point.payload)
+        return Finding.of_entry(expected.entry, kind, details, (point.id,), source).model_copy(update=more)
 
 
 def missing_finding(entry: Entry, details: str = "No point has this id") -> Finding:
@@ -232,26 +263,16 @@ def list_metadata(payload: Mapping[str, Any], payloads: PayloadMap) -> dict[str,
     return {name: value for name, value in fields if not text.startswith((f"{name}.", f"{name}["))}
 
 
-def _compare_metadata(
-    expected: Mapping[str, Any], payload: Mapping[str, Any], payloads: PayloadMap
-) -> Iterator[MetadataDifference]:
-    for field, value in expected.items():
-        stored = payloads.stated(field, payload)
-        if not _is_same(stored, value):
-            yield MetadataDifference(field=field, stored=stored, expected=value)
-
-
 def _is_same(stored: Any, expected: Any) -> bool:
     """Equal as JSON values: 1 and 1.0 are the same number, 1 and true are not the same."""
-    if isinstance(stored, bool) or isinstance(expected, bool):
-        return stored is expected
-    if isinstance(stored, Mapping) and isinstance(expected, Mapping):
+    kind = type(stored)
+    if kind is not type(expected):
+        return {kind, type(expected)} == {int, float} and bool(stored == expected)
+    if kind is dict:
         return stored.keys() == expected.keys() and all(_is_same(stored[k], expected[k]) for k in expected)
-    if isinstance(stored, list) and isinstance(expected, list):
+    if kind is list:
         return len(stored) == len(expected) and all(map(_is_same, stored, expected))
-    return (type(stored) in (int, float) and type(expected) in (int, float) and stored == expected) or (
-        type(stored) is type(expected) and stored == expected
-    )
+    return bool(stored == expected)
 
 
 def _describe(difference: MetadataDifference) -> str:

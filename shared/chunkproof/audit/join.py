@@ -6,16 +6,15 @@ resolved by chunk id: chunks on other points, ids on several points, and points 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from time import monotonic
 from typing import Any
 
-from chunkproof.audit.findings import Finding, Kind, Stray, duplicate_finding, find_copies, judge, missing_finding
+from chunkproof.audit.findings import Finding, Judge, Kind, Stray, duplicate_finding, missing_finding
 from chunkproof.audit.ledger import ChunkState, ExpectedChunk, Ledger, Progress, StrayState, parse_point_key, point_key
 from chunkproof.collection.lookup import Lookup, has_id, parse_point_id
-from chunkproof.collection.payload_map import reachable
 from chunkproof.collection.reader import BATCH_SIZE, PAGE_SIZE, Reader, in_batches
 from chunkproof.stores.store_port import Point, PointId
 
@@ -47,15 +46,11 @@ class AuditRun:
         return self.progress.spec.match_by == "text"
 
     @cached_property
-    def _copies_in(self) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-        """Fields that must have the same text, by a payload's names; a diff compares them like any other field."""
+    def judge(self) -> Judge:
+        """What compares a stored chunk with the expected one; to a diff, a second text is a field like any other."""
         is_diff = self.progress.spec.all_metadata
-        copies = () if is_diff else find_copies(self.reader.sample.payloads, self.reader.services.payloads)
-        return lru_cache(partial(reachable, copies))
-
-    def judge(self, expected: ExpectedChunk, point: Point) -> Finding | None:
-        """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
-        return judge(expected, point, self.reader.services.payloads, self._copies_in(tuple(point.payload)))
+        sample = () if is_diff else self.reader.sample.payloads
+        return Judge(self.reader.services.payloads, sample, all_metadata=is_diff)
 
     def log_finding(self, finding: Finding) -> None:
         """Log what is wrong with a chunk."""
@@ -102,11 +97,7 @@ def scan(run: AuditRun) -> None:
     join, execute = _Join(run), run.ledger.execute
     keys = run.ledger.rows("SELECT point FROM chunk WHERE id % ? = 0 ORDER BY id", EXPECTED_ON_PAGE)
     for page in run.reader.pages(boundaries=[parse_point_key(key) for (key,) in keys]):
-        for point in page.points:
-            join.add(point)
-        join.flush()
-        changed = run.recheck(join.suspects, on_gone=join.log_absent)
-        join.suspects.clear()
+        changed = run.recheck(join.add(page.points), on_gone=join.log_absent)
         points = run.progress.points + len(page.points)
         run.save(compared=join.compared, points=points, changed=run.progress.changed + changed)
     join.skip_to(None)
@@ -130,50 +121,43 @@ class _Join:
 
     def __init__(self, run: AuditRun) -> None:
         self._run = run
-        self._services = run.reader.services
+        self._payloads = run.reader.services.payloads
         self._chunks: Iterator[ExpectedChunk] = run.ledger.read()
-        self._strays: list[tuple[str, str, bool, StrayState]] = []
         self.compared = 0
-        self.suspects: list[tuple[ExpectedChunk, Point]] = []
         self._next = next(self._chunks, None)
 
-    def add(self, point: Point) -> None:
-        """Judge the chunks that the manifest expects on this point."""
-        key, payloads = point_key(point.id), self._services.payloads
-        self.skip_to(key)
-        own_id = payloads.id_of(point)
-        claimed, claimed_own = False, False
-        while self._next is not None and self._next.key == key:
-            expected = self._next
-            if expected.chunk_id == own_id or has_id(point, expected.chunk_id, payloads):
-                claimed = True
-                claimed_own |= expected.chunk_id == own_id
-                if self._run.judge(expected, point):
-                    self.suspects.append((expected, point))
-            else:
-                self.log_absent(expected)
-            self._advance()
-        if not claimed_own:
-            # Claimed by its point id alone, its payload id may still be another chunk of the manifest.
-            if claimed and (own_id == str(point.id) or self._has_shared_id(point)):
-                return
-            self._strays.append((key, own_id, claimed, StrayState.READ))
-
-    def flush(self) -> None:
-        """Log the points whose payload ids the manifest does not expect there.
+    def add(self, points: Sequence[Point]) -> Suspects:
+        """Return the chunks on these points that are not as expected, and log points with unexpected payload ids.
 
         A point is claimed when the manifest has its point id as a chunk id.
         """
-        self._run.ledger.add_rows(
-            "INSERT INTO stray (point, chunk_id, claimed, state) VALUES (?, ?, ?, ?)", self._strays
-        )
-        self._strays.clear()
+        payloads, judge = self._payloads, self._run.judge
+        suspects: list[tuple[ExpectedChunk, Point]] = []
+        strays: list[tuple[str, str, bool, StrayState]] = []
+        for point in points:
+            key, own_id = point_key(point.id), payloads.id_of(point)
+            self.skip_to(key)
+            claimed, claimed_own = False, False
+            while (expected := self._next) is not None and expected.key == key:
+                if expected.chunk_id == own_id or has_id(point, expected.chunk_id, payloads):
+                    claimed = True
+                    claimed_own |= expected.chunk_id == own_id
+                    if judge(expected, point, explain=False):
+                        suspects.append((expected, point))
+                else:
+                    self.log_absent(expected)
+                self.compared, self._next = self.compared + 1, next(self._chunks, None)
+            # Claimed by its point id alone, its payload id may still be another chunk of the manifest.
+            if not claimed_own and not (claimed and (own_id == str(point.id) or self._has_shared_id(point))):
+                strays.append((key, own_id, claimed, StrayState.READ))
+        self._run.ledger.add_rows("INSERT INTO stray (point, chunk_id, claimed, state) VALUES (?, ?, ?, ?)", strays)
+        return suspects
 
     def skip_to(self, key: str | None) -> None:
         """Log the chunks expected before this key, or all that are left, as absent."""
         while self._next is not None and (key is None or self._next.key < key):
             self.log_absent(self._next)
-            self._advance()
+            self.compared, self._next = self.compared + 1, next(self._chunks, None)
 
     def log_absent(self, expected: ExpectedChunk) -> None:
         """Log a chunk that is not on its expected point; it may be on another one."""
@@ -181,11 +165,7 @@ class _Join:
 
     def _has_shared_id(self, point: Point) -> bool:
         """Whether the id in the payload is not the chunk's but, most likely, its document's."""
-        return self._services.payloads.id_path(point.payload) in self._run.reader.payloads.shared_paths
-
-    def _advance(self) -> None:
-        self.compared += 1
-        self._next = next(self._chunks, None)
+        return self._payloads.id_path(point.payload) in self._run.reader.payloads.shared_paths
 
 
 @dataclass
@@ -278,7 +258,7 @@ def _resolve(
         run.log_finding(duplicate_finding(expected.entry, own, count, payloads))
     elif each.is_absent and own:
         point = next(iter(own.values()))
-        if run.judge(expected, point):
+        if run.judge(expected, point, explain=False):
             suspects.append((expected, point))
     elif each.is_absent:
         run.log_missing(expected)
@@ -289,7 +269,7 @@ def audit_by_id(run: AuditRun) -> None:
     drawn = run.ledger.draw(run.progress.spec.audited, "sample")
     for batch in in_batches(run.ledger.read(where=drawn)):
         lookup = _find(batch, run)
-        suspects = [chunk for chunk in batch if _judge_by_id(chunk, lookup, run)]
+        suspects = [chunk for chunk in batch if _judge_by_id(chunk, lookup, run, explain=False)]
         # Chunks may change during the audit: a finding counts only if a second read confirms it.
         again = _find(suspects, run) if suspects else lookup
         findings = [finding for chunk in suspects if (finding := _judge_by_id(chunk, again, run))]
@@ -303,7 +283,7 @@ def _find(chunks: Sequence[ExpectedChunk], run: AuditRun) -> Lookup:
     return run.reader.look_up({chunk.chunk_id: chunk.point_id for chunk in chunks})
 
 
-def _judge_by_id(expected: ExpectedChunk, lookup: Lookup, run: AuditRun) -> Finding | None:
+def _judge_by_id(expected: ExpectedChunk, lookup: Lookup, run: AuditRun, *, explain: bool = True) -> Finding | None:
     payloads = run.reader.services.payloads
     points = lookup.points.get(expected.chunk_id, [])
     if len(points) > 1 and (point_id := parse_point_id(expected.chunk_id)) is not None:
@@ -311,7 +291,7 @@ def _judge_by_id(expected: ExpectedChunk, lookup: Lookup, run: AuditRun) -> Find
     if len(points) > 1:
         return duplicate_finding(expected.entry, {point.id: point for point in points}, len(points), payloads)
     if points:
-        return run.judge(expected, points[0])
+        return run.judge(expected, points[0], explain=explain)
     if lookup.blocked_by:
         return Finding.of_entry(expected.entry, Kind.UNVERIFIABLE, lookup.blocked_by.message)
     return missing_finding(expected.entry)

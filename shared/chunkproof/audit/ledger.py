@@ -51,7 +51,7 @@ CREATE TABLE stray (
 CREATE TABLE finding (id INTEGER PRIMARY KEY, chunk_id TEXT, kind TEXT, sort_key TEXT, content TEXT);
 CREATE TABLE progress (process TEXT, content TEXT);
 """
-_COLUMNS = "chunk.id, chunk.point, chunk.chunk_id, conflict, sha256, metadata, entry, moved_to"
+_COLUMNS = "chunk.id, chunk.point, chunk.chunk_id, conflict, sha256, metadata, moved_to"
 
 
 class ChunkState(IntEnum):
@@ -86,7 +86,6 @@ class ExpectedChunk(NamedTuple):
     conflict: int
     hashed: bytes
     packed_metadata: bytes | None
-    line: int
     moved_to: str | None
 
     @property
@@ -107,7 +106,7 @@ class ExpectedChunk(NamedTuple):
     @property
     def entry(self) -> Entry:
         """The whole entry, read and parsed again."""
-        return self.ledger.read_entry(self.line)
+        return self.ledger.read_entry(self.id)
 
 
 class AuditPlan(Model):
@@ -305,7 +304,7 @@ class Ledger:
         sql = f"SELECT {_COLUMNS} FROM chunk WHERE id > ? AND {where} ORDER BY id LIMIT {ROWS_AT_A_TIME}"  # noqa: S608
         while rows := list(self.rows(sql, after)):
             for row in rows:
-                yield ExpectedChunk(self, *row)
+                yield ExpectedChunk._make((self, *row))
             after = rows[-1][0]
 
     def read_chunk(self, chunk: int) -> ExpectedChunk:
@@ -313,9 +312,10 @@ class Ledger:
         row = next(self.rows(f"SELECT {_COLUMNS} FROM chunk WHERE id = ?", chunk))  # noqa: S608 - a constant
         return ExpectedChunk(self, *row)
 
-    def read_entry(self, line: int) -> Entry:
-        """Read one entry of the manifest."""
-        return parse_checked_line(next(self.rows("SELECT line FROM entry WHERE id = ?", line))[0])
+    def read_entry(self, chunk: int) -> Entry:
+        """Read the entry of a chunk from the manifest."""
+        sql = "SELECT line FROM entry WHERE id = (SELECT entry FROM chunk WHERE id = ?)"
+        return parse_checked_line(next(self.rows(sql, chunk))[0])
 
     def mark(self, chunk: ExpectedChunk, state: ChunkState) -> None:
         """Change the state of a chunk."""
@@ -381,14 +381,14 @@ def _merge_repeated(ledger: Ledger) -> int:
     """Keep one row for each chunk id, marked as a conflict where its entries differ; return how many are removed."""
     repeated = "SELECT chunk_id FROM chunk GROUP BY chunk_id HAVING count(*) > 1"
     rows = ledger.rows(
-        f"SELECT chunk_id, chunk.id, entry FROM chunk WHERE chunk_id IN ({repeated}) "  # noqa: S608 - a constant
+        f"SELECT chunk_id, chunk.id FROM chunk WHERE chunk_id IN ({repeated}) "  # noqa: S608 - a constant
         "ORDER BY chunk_id, point, sha256, metadata, (SELECT line FROM entry WHERE entry.id = chunk.entry)"
     )
     removed = 0
     for _, of_id in groupby(rows, key=lambda row: row[0]):
         kept: tuple[int, Entry] | None = None
-        for _, chunk, line in of_id:
-            entry = ledger.read_entry(line)
+        for _, chunk in of_id:
+            entry = ledger.read_entry(chunk)
             if kept is None:
                 kept = chunk, entry
                 continue

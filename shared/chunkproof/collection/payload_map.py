@@ -107,12 +107,12 @@ class PayloadMap:
         values = {
             field: value
             if (value := payload.get(paths[0])) and field not in ("text", "url")
-            else _first(field, paths, payload)[1]
-            for field, paths in self._leading(payload).items()
+            else first_value(field, paths, payload)[1]
+            for field, paths in self.leading(tuple(payload)).items()
         }
         text = values.pop("text", None)
         if not isinstance(text, str) or has_lone_surrogate(text):
-            raise self._unreadable(point)
+            raise self.unreadable(point)
         path, own_id = self._own_id(point.payload)
         if values.get("document_id") is None:
             shared = self.shared_path(point.payload)  # the id that several points share is most likely the document's
@@ -128,7 +128,7 @@ class PayloadMap:
         """Return the stored text, which may be empty; `CorruptChunkError` when there is none."""
         text = self.find_text(point)
         if text is None:
-            raise self._unreadable(point)
+            raise self.unreadable(point)
         return text
 
     def find_text(self, point: Point) -> str | None:
@@ -136,17 +136,8 @@ class PayloadMap:
         text = self.value("text", point.payload)
         return text if isinstance(text, str) and not has_lone_surrogate(text) else None
 
-    def utf8_of(self, point: Point) -> bytes:
-        """Return the stored text as UTF-8. Encoding is a third of an audit's comparison, so do it once."""
-        text = self.value("text", point.payload)
-        try:
-            if isinstance(text, str):
-                return text.encode()
-        except UnicodeEncodeError:
-            pass
-        raise self._unreadable(point)
-
-    def _unreadable(self, point: Point) -> CorruptChunkError:
+    def unreadable(self, point: Point) -> CorruptChunkError:
+        """Return the error for a point without a text that can be read."""
         return CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
 
     def embedded_text(self, point: Point) -> str:
@@ -228,14 +219,10 @@ class PayloadMap:
         return self._found(field, payload)[0]
 
     def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
-        return _first(field, self._leading(payload).get(field, ()), payload)
+        return first_value(field, self.leading(tuple(payload)).get(field, ()), payload)
 
-    def _leading(self, payload: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-        """Return the paths that can exist in this payload, cached by its top-level names.
-
-        Most payloads of a collection have the same names.
-        """
-        names = tuple(payload)
+    def leading(self, names: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+        """Return the paths that can exist in a payload with these top-level names, which most of a collection have."""
         known = self._shapes.get(names)
         if known is None:
             leading = {field: reachable(paths, names) for field, paths in self._paths.items()}
@@ -316,7 +303,7 @@ def id_at(path: str, payload: Mapping[str, Any]) -> str | None:
     return str(value) if usable else None
 
 
-def _first(field: str, paths: Sequence[str], payload: Mapping[str, Any]) -> tuple[str | None, Any]:
+def first_value(field: str, paths: Sequence[str], payload: Mapping[str, Any]) -> tuple[str | None, Any]:
     """Return the first path with a value, and the value.
 
     An empty text counts only as a last resort, and a URL that says nothing does not count.

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from threading import Event
 from typing import TypeVar
 
@@ -48,7 +48,8 @@ class _Ranges:
         page = ready.result() if ready else self._read(start, self._size)
         self._size = next_size(self._size, page)
         if self._ahead and page.next_id is not None and _order(page.next_id) > _order(end := self._ahead[0][0]):
-            return Page(tuple(point for point in page.points if _order(point.id) < _order(end)), end)
+            beyond = list(takewhile(lambda point: _order(point.id) >= _order(end), reversed(page.points)))
+            return Page(page.points[: len(page.points) - len(beyond)], end)
         return page
 
 
