@@ -34,7 +34,7 @@ from chunkproof.collection.facts import choose_text_leg, choose_vector, explain_
 from chunkproof.collection.lookup import point_id_for
 from chunkproof.collection.reader import in_batches
 from chunkproof.contract import Request, read_json
-from chunkproof.contract.model import BrokenRules, parse_time
+from chunkproof.contract.model import BrokenRules, NotBlank, parse_time
 from chunkproof.embedders.embedder_port import Embedder, InputType, call_in_batches
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.qdrant import is_invalid_collection_name
@@ -65,8 +65,8 @@ class ChunkRecord(Request):
         **{"chunk_text": "text", "source_url": "url", "page_title": "document_title", "chunk_index": "position"}
     }
 
-    chunk_id: str
-    text: str
+    chunk_id: NotBlank
+    text: NotBlank
     url: str | None = None
     document_id: str | None = None
     document_title: str | None = Field(None, max_length=500)
@@ -93,13 +93,6 @@ class ChunkRecord(Request):
             except UnicodeEncodeError:
                 return []  # already reported as a lone surrogate
         return []
-
-    @field_validator("chunk_id", "text")
-    @classmethod
-    def _check_not_blank(cls, value: str, info: Any) -> str:
-        if not value.strip():
-            raise BrokenRules(f"{info.field_name} cannot be empty")
-        return value
 
     @field_validator("timestamp")
     @classmethod

@@ -14,6 +14,7 @@ from math import isclose, isinf
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -443,6 +444,15 @@ class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrie
         self.messages = messages
         self.at = at
         self.more = more
+
+
+def _check_not_blank(text: str, info: ValidationInfo) -> str:
+    if not text.strip():
+        raise BrokenRules(f"{info.field_name} cannot be empty")
+    return text
+
+
+NotBlank = Annotated[str, AfterValidator(_check_not_blank)]
 
 
 class Problems:

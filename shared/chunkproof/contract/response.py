@@ -19,6 +19,7 @@ from chunkproof.contract.model import (
     Items,
     Milliseconds,
     Model,
+    NotBlank,
     Request,
     is_none,
     require_all,
@@ -289,7 +290,7 @@ class RetrievalResult(Request):
     metadata: dict[str, JsonValue] = Field(default_factory=dict, description="The payload")
     query_id: str | None = None
     rank: int = Field(1, ge=1)
-    chunk_text: str | None = Field(default_factory=_text)
+    chunk_text: NotBlank | None = Field(default_factory=_text)
     source_url: str | None = Field(default_factory=_url)
     page_title: str | None = Field(default_factory=_of_payload(*TITLE))
     section_heading: str | None = Field(default_factory=_of_payload("section_heading"))
@@ -319,13 +320,6 @@ class RetrievalResult(Request):
             chunk_text=result.text or None,
             vector=result.vector,
         )
-
-    @field_validator("chunk_text")
-    @classmethod
-    def _text_is_not_blank(cls, text: str | None) -> str | None:
-        if text is not None and not text.strip():
-            raise BrokenRules("chunk_text cannot be empty")
-        return text
 
     @field_validator("source_url")
     @classmethod

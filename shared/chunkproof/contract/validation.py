@@ -15,6 +15,7 @@ from chunkproof.contract.model import (
     Items,
     Milliseconds,
     Model,
+    NotBlank,
     Request,
     check_name,
     is_none,
@@ -29,7 +30,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class ChunkOriginal(Request):
     """A chunk, and what its text should be."""
 
-    chunk_id: str = Field(
+    chunk_id: NotBlank = Field(
         description="A chunk_id of a search result, a point id, or the payload's own id",
         json_schema_extra={"minLength": 1, "maxLength": MAX_ID},
     )
@@ -50,8 +51,6 @@ class ChunkOriginal(Request):
     @field_validator("chunk_id")
     @classmethod
     def _id_is_not_blank(cls, chunk_id: str) -> str:
-        if not chunk_id.strip():
-            raise BrokenRules("chunk_id cannot be empty")
         if len(chunk_id) > MAX_ID:
             raise BrokenRules(f"chunk_id must have at most {MAX_ID} characters")
         return chunk_id

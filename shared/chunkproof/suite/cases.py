@@ -19,6 +19,7 @@ from chunkproof.contract.model import (
     Faulty,
     Limits,
     Model,
+    NotBlank,
     Path,
     describe_error,
     display_name,
@@ -177,8 +178,8 @@ class TestCase(_Shared):
 
     __test__: ClassVar[bool] = False  # not a test for pytest to collect
 
-    name: str = Field(description="Unique within the suite")
-    query_text: str = Field(description="The question to search for")
+    name: NotBlank = Field(description="Unique within the suite")
+    query_text: NotBlank = Field(description="The question to search for")
     expected_doc_ids: Ids = Field((), description="Chunk ids, document ids or URLs that must be among the results")
     judgments: dict[str, int] = Field(
         default_factory=dict, description="Graded relevance by id: 1 and more is relevant, 0 is judged not to be"
@@ -187,13 +188,6 @@ class TestCase(_Shared):
         (), description="Whole words or phrases, each of which must be in the text of some result"
     )
     expect_no_results: bool = Field(False, description="Passes when no result scores relevance_threshold or more")
-
-    @field_validator("name", "query_text")
-    @classmethod
-    def _not_blank(cls, text: str, info: Any) -> str:
-        if not text.strip():
-            raise BrokenRules(f"{info.field_name} cannot be empty")
-        return text
 
     @field_validator("expected_doc_ids")
     @classmethod
