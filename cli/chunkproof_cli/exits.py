@@ -21,7 +21,7 @@ from chunkproof.base.errors import (
 )
 
 TooLarge = RequestTooLargeError | ResponseTooLargeError
-FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
+FAILED, WRONG_INPUT, COULD_NOT_JUDGE, INTERRUPTED = 1, 2, 3, 130
 
 
 def exit_code(error: ChunkproofError) -> int:

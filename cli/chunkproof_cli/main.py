@@ -5,6 +5,7 @@ import gc
 import io
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,9 @@ import click
 
 from chunkproof import __version__
 from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError, make_logs_safe, missing_extra
-from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
+from chunkproof_cli.exits import COULD_NOT_JUDGE, INTERRUPTED, discard_stdout, exit_code
 
-INTERRUPTED, PIPE_CLOSED = 130, 141
+PIPE_CLOSED = 141
 NEW_OBJECTS = 50_000
 # With these options, `search` and `serve` do not use the local model, or not in this process.
 OTHERS = ("--api", "--embedder", "--help", "--workers")
@@ -57,7 +58,6 @@ SUMMARIES = {
     "secret": "Store the keys of Qdrant and embedding services in Secrets Manager, where a deployed stack reads them.",
 }
 
-
 SUITE_SUMMARIES = {
     "init": "Write a starter suite: a template, or cases made from your own collection.",
     "lint": "List all problems of SUITE, each with its line.",
@@ -66,13 +66,8 @@ SUITE_SUMMARIES = {
     "tune": "Search for the weights of hybrid search on half of the cases of SUITE.",
 }
 # Commands that have no module of their own.
-SHARED_MODULES = {
-    "key": "seal",
-    "pull": "copying",
-    "push": "copying",
-    "snapshot": "manifest",
-    "suite_publish": "suite_run",
-}
+SHARED_MODULES = {"key": "seal", "pull": "copying", "push": "copying", "snapshot": "manifest"}
+SHARED_MODULES |= {"suite_publish": "suite_run"}
 
 
 class LazyGroup(click.Group):
@@ -93,14 +88,13 @@ class LazyGroup(click.Group):
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         """Import the command, if there is one of this name."""
-        if name not in self.summaries:
-            return None
-        if name in self.commands:
-            return self.commands[name]
+        if name not in self.summaries or name in self.commands:
+            return self.commands.get(name)
         module = self._prefix + name
-        command: click.Command = getattr(
-            import_module(f"chunkproof_cli.commands.{SHARED_MODULES.get(module, module)}"), name
-        )
+        module = f"chunkproof_cli.commands.{SHARED_MODULES.get(module, module)}"
+        command: click.Command = getattr(import_module(module), name)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return command
 
     def resolve_command(

@@ -1,6 +1,7 @@
 """Output that cannot be written: a full disk, a closed pipe; with and without Python's buffer."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,13 +47,25 @@ def test_a_closed_pipe_is_not_a_failed_check(
             assert (run.returncode, run.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(
+    "raised", ["KeyboardInterrupt", "RuntimeError('Error building \"model\" validator:\\n  KeyboardInterrupt: ')"]
+)
 def test_an_interrupted_import_is_an_interrupt_and_not_a_missing_model(
-    monkeypatch: pytest.MonkeyPatch, loaded_handbook: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, loaded_handbook: Path, tmp_path: Path, raised: str
 ) -> None:
     copy_folder(loaded_handbook, tmp_path / "data")
-    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt", "utf-8")
+    (tmp_path / "numpy.py").write_text(f"raise {raised}", "utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     command = [sys.executable, "-m", "chunkproof_cli", "why", "backup", "--expect", "vectordb-operations-01"]
     command += ["--collection", "handbook", "--data", str(tmp_path / "data")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr.strip()) == (130, "Interrupted")
+
+
+def test_ctrl_c_during_the_start_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    run = subprocess.run(
+        [sys.executable, "-m", "chunkproof_cli", "--help"], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (-signal.SIGINT, "", "")

@@ -26,9 +26,7 @@ from chunkproof_cli.connections import open_services
 from chunkproof_cli.options import common_options, embedder_option, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
 
-PAGE = 250
-MAX_SCANNED = 20_000
-MAX_COPIES = 10
+PAGE, MAX_SCANNED, MAX_COPIES = 250, 20_000, 10
 MIN_WORDS, MAX_WORDS = 5, 30
 MIN_CHARS, MAX_CHARS = 10, 200
 NAME_WORDS, NAME_CHARS = 8, 60
@@ -113,13 +111,12 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
 class KnownItem:
     """A question and the chunks that it was taken from: several if they have the same text.
 
-    Of chunks with random ids, `passage` is what a result must contain, else `sources` are what one must be from.
+    Of chunks with random ids, `passage` is what a result must contain, else the ids are those of their sources.
     """
 
     question: str
     chunk_ids: tuple[str, ...]
     passage: str | None = None
-    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,8 +164,7 @@ def _make_item(question: str, text: str, ids: Mapping[str, str | None], *, are_h
         return KnownItem(question, tuple(ids))
     lines = sorted((line.strip() for line in text.splitlines() if len(line) <= MAX_CHARS), key=len, reverse=True)
     passage = next((part for part in (question, *lines) if contains(text, part)), None)
-    sources = () if passage else tuple(dict.fromkeys(source for source in ids.values() if source))
-    return KnownItem(question, tuple(ids), passage, sources)
+    return KnownItem(question, tuple(dict.fromkeys(filter(None, ids.values()))) or tuple(ids), passage)
 
 
 def _is_random(chunk_id: str) -> bool:
@@ -212,15 +208,14 @@ def to_yaml(starter: Starter) -> str:
         words = [word for word in _NOT_IN_NAMES.sub(" ", item.question).split() if any(map(str.isalnum, word))]
         name = " ".join((words or item.question.split())[:NAME_WORDS])[:NAME_CHARS].strip(" .,;:")
         names[name] += 1
-        expected = item.sources or item.chunk_ids
         lines += [
             f"  - name: {_quote(name if names[name] == 1 else f'{name} ({names[name]})')}",
             f"    query_text: {_quote(item.question)}",
             f"    expected_keywords: [{_quote(item.passage)}]  # ids are random: this stays the same"
             if item.passage
-            else f"    expected_doc_ids: [{', '.join(map(_quote, expected))}]",
+            else f"    expected_doc_ids: [{', '.join(map(_quote, item.chunk_ids))}]",
         ]
-        if expected[1:] and not item.passage:
+        if item.chunk_ids[1:] and not item.passage:
             lines.append("    expect: any  # the same text is stored under each of these ids")
         lines.append("    tags: [generated]")
     return "\n".join(lines) + "\n"

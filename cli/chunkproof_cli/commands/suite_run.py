@@ -202,7 +202,7 @@ def run(
 def _check_options(how: dict[str, Any], given: Options, *, contradict_latency: bool) -> None:
     """Refuse options that do not go together."""
     baseline, retrievers, blame = how["baseline"], how["retrievers"], how["blame"]
-    is_set = {**how, "repeat": how["repeat"] > 1}
+    is_set, chooses = {**how, "repeat": how["repeat"] > 1}, how["metric"] or how["max_latency"]
     if how["configurations"]:
         # A comparison runs each case once under each configuration.
         more = {"baseline": "--baseline", "stack": "--stack", "limits": "--limit", "tolerate": "--tolerate"}
@@ -213,10 +213,7 @@ def _check_options(how: dict[str, Any], given: Options, *, contradict_latency: b
     # A run in AWS runs all cases once, by the index.
     refused = [flag for name, flag in HERE_ONLY.items() if is_set[name]] + ["--api"] * bool(given.api)
     for broken, message in (
-        (
-            how["metric"] or how["max_latency"],
-            "--max-latency and --metric need --compare: they choose among configurations.",
-        ),
+        (chooses, "--max-latency and --metric need --compare: they choose among configurations."),
         (contradict_latency, "--ignore-latency and --judge-latency contradict each other: give one of them."),
         (blame and baseline is None, "--blame needs --baseline: without one, nothing is newly lost."),
         (blame and given.api, "--blame needs the store itself: set QDRANT_URL instead of --api."),

@@ -32,7 +32,7 @@ from chunkproof.suite.suite_file import SuiteFile, SuiteSource
 from chunkproof.suite.suite_report import SuiteReport, fingerprint
 from chunkproof.why.explainer import Explainer, make_explainer
 from chunkproof_cli.connections import open_services, options_of_store
-from chunkproof_cli.exits import Interrupts
+from chunkproof_cli.exits import INTERRUPTED, Interrupts
 from chunkproof_cli.options import FileOrObject, Options, add_options, explicit_collection, option
 from chunkproof_cli.output import print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import SUITE, find_extension
@@ -47,7 +47,6 @@ from chunkproof_cli.retrievers.opening import (
 )
 from chunkproof_cli.suites.baseline import compare, load_report
 
-INTERRUPTED = 130
 TRANSPORT = "chunkproof.net.transport"
 
 
