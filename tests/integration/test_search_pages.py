@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.services import Services
-from chunkproof.contract import RetrievalResponse
+from chunkproof.contract import RetrievalResponse, SearchQuery
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.transport import DeadlineTransport
 from chunkproof.search import modes
@@ -187,7 +187,6 @@ def test_pages_end_after_a_thousand_results(services: Services, monkeypatch: pyt
 
 
 def test_a_cursor_of_a_thousand_results_is_within_its_limit(services: Services) -> None:
-    from chunkproof.contract import SearchQuery
     from chunkproof.contract.query import MAX_CURSOR
 
     query, collection = SearchQuery(query_text="x", cursor="start", top_k=999), services.collection(None)
@@ -197,3 +196,10 @@ def test_a_cursor_of_a_thousand_results_is_within_its_limit(services: Services) 
     assert len(written) < MAX_CURSOR
     repeated = SearchQuery(query_text="x", cursor=written, top_k=999)
     assert len(modes.read_cursor(repeated, collection).seen) == 999
+
+
+def test_a_cursor_of_more_results_than_pages_can_have_is_refused_whoever_made_it(services: Services) -> None:
+    query, collection = SearchQuery(query_text="pump", cursor="start"), services.collection(None)
+    packed = b"".join(modes._NUMBER + number.to_bytes(8) for number in range(3_000))
+    made = modes.write_base64(modes._digest(packed, query, collection) + packed)
+    assert refused(services, query_text="pump", cursor=made)

@@ -214,3 +214,11 @@ def test_a_large_call_counts_if_there_is_no_connection_or_a_response():
         assert Attempt("POST", 5.0, error=error, size=LARGE_BYTES + 1).is_service_failure(Deadline(PLENTY)) is True
     assert response(502, size=LARGE_BYTES + 1).is_service_failure(None) is None
     assert response(413, size=LARGE_BYTES + 1).is_service_failure(None) is False
+
+
+def test_a_call_that_asks_for_much_says_nothing_about_the_service_though_it_is_small():
+    heavy = Deadline(1_000).limit_responses(1_000_000, is_heavy=True)
+    for error in (httpx.ReadTimeout("late"), httpx.ReadError("broken")):
+        assert Attempt("POST", 1_000.0, error=error).is_service_failure(heavy) is None
+    assert Attempt("POST", 1_000.0, error=httpx.ConnectError("none")).is_service_failure(heavy) is True
+    assert response(503).is_service_failure(heavy) is None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+# Of a response of a service. Ten times what Lambda can return, and far below a function's memory.
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _current: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
 
@@ -41,7 +43,9 @@ class Deadline:
 
     def __init__(self, budget_ms: float) -> None:
         self.budget_ms = budget_ms
-        self.max_response_bytes: int | None = None
+        self.max_response_bytes = MAX_RESPONSE_BYTES
+        # Whether a call asks for so much that a failure says nothing about the service.
+        self.is_heavy = False
         self._started = monotonic()
 
     @property
@@ -49,13 +53,15 @@ class Deadline:
         """When the request arrived, on the clock of `time.monotonic`."""
         return self._started
 
-    def limit_responses(self, max_bytes: int) -> "Deadline":
+    def limit_responses(self, max_bytes: int, *, is_heavy: bool = False) -> "Deadline":
         """Return the same deadline, for calls whose responses have at most so many bytes.
 
         Reading a response costs processor time in proportion to its size, which no timeout of a socket limits.
         """
-        limited = copy(self)
-        limited.max_response_bytes = max_bytes
+        limited = Deadline(self.budget_ms)  # a plain search makes one: `copy` takes many times as long
+        limited._started = self._started
+        limited.max_response_bytes = min(max_bytes, self.max_response_bytes)
+        limited.is_heavy = is_heavy
         return limited
 
     def less(self, ms: float) -> "Deadline":

@@ -13,7 +13,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError
+from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError, ResponseTooLargeError
 from chunkproof.collection.payload_map import PayloadMap, id_at
 from chunkproof.contract.conditions import AnyOf, Condition, Either, HasId, Scalar
 from chunkproof.contract.response import SourceMetadata
@@ -99,6 +99,8 @@ def _recount(found: IdCounts, path: str, collection: "Collection") -> IdCounts:
 
 # The namespace of point ids derived from chunk ids that are no valid point ids; must never change.
 NAMESPACE = UUID("6f0d3ad0-8d0c-5c52-9f4c-0f2f6a4f7c11")
+# Pages that are cut because their points are large.
+MAX_LARGE_PAGES = 4
 # Two points with one id show that it is ambiguous; more would show nothing else.
 MAX_POINTS_PER_ID = 2
 # The ids by which a chunk may be named: its own, its document's, or its URL. The most specific first.
@@ -288,11 +290,12 @@ def _scroll(
         return collection.fetch(list(unseen), with_vector=with_vector) if unseen else []
     found: dict[PointId, Point] = {}
     start: PointId | None = None
-    fitting = sys.maxsize
+    fitting, large_pages = sys.maxsize, 0
     while (wanted := tuple(key for key, count in counts.items() if count < MAX_POINTS_PER_ID)) or unseen:
         either: list[Condition] = [AnyOf(field, wanted) for field in fields if wanted]
+        limit = max(10, MAX_POINTS_PER_ID * len(wanted) + len(unseen))
         page = collection.page(
-            min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted) + len(unseen))),
+            min(fitting, limit),
             where=(Either((*either, HasId(tuple(unseen))) if unseen else tuple(either)),),
             start=start,
             with_vector=with_vector,
@@ -305,5 +308,7 @@ def _scroll(
             counts[own_id] = counts.get(own_id, MAX_POINTS_PER_ID) + 1
         if page.next_id is None:
             break
-        start, fitting = page.next_id, len(page.points)
+        start, fitting, large_pages = page.next_id, len(page.points), large_pages + (len(page.points) < limit)
+        if large_pages > MAX_LARGE_PAGES:
+            raise ResponseTooLargeError("The chunks are too large to be looked up together: send fewer at a time")
     return [*found.values()]

@@ -52,6 +52,12 @@ SAMPLE_POINTS = 100
 # A page of this size costs a fraction of a second to send, to parse and to map.
 PAGE_BYTES = 8 * 1024 * 1024
 PAGE_POINTS = 256
+# What is found for one request, without vectors: three times what Lambda can return, for text that compresses well.
+FOUND_BYTES = 20_000_000
+# A number of a vector as a server writes it.
+NUMBER_BYTES = 20
+# More points than a usual request asks for.
+HEAVY = 100
 # So many points show how large the others may be.
 PROBED_POINTS = 5
 # To read which version is in force, at the start of a run.
@@ -348,12 +354,22 @@ class Collection:
     # Its points
 
     def search(self, queries: Sequence[StoreQuery]) -> list[list[Point]]:
-        """Return the results of each query, best first."""
-        return self.store.search(queries, self.deadline)
+        """Return the results of each query, best first; `ResponseTooLargeError` if no response has room for them."""
+        most = FOUND_BYTES
+        for query in queries:
+            if query.with_vector is not None:
+                most += NUMBER_BYTES * self.vector.size * max(query.limit, query.candidates)
+        is_heavy = len(queries) > 1 or max(queries[0].limit, queries[0].candidates) > HEAVY
+        return self.store.search(queries, self.deadline.limit_responses(most, is_heavy=is_heavy))
 
     def fetch(self, ids: Sequence[PointId], *, with_vector: str | None = None) -> list[Point]:
         """Return the points with these ids that exist, in no particular order."""
-        return self.ask(lambda deadline: self.store.fetch(self.name, ids, deadline, with_vector=with_vector))
+
+        def fetch(deadline: Deadline) -> list[Point]:
+            limited = deadline.limit_responses(FOUND_BYTES) if len(ids) > 1 else deadline
+            return self.store.fetch(self.name, ids, limited, with_vector=with_vector)
+
+        return self.ask(fetch)
 
     def count(self, where: tuple[Condition, ...] = ()) -> int:
         """Return exactly how many points meet the conditions."""
@@ -383,7 +399,7 @@ class Collection:
         def scroll(deadline: Deadline) -> Page:
             size = limit
             while True:
-                limited = deadline.limit_responses(PAGE_BYTES) if size > 1 else deadline
+                limited = deadline.limit_responses(PAGE_BYTES, is_heavy=size > HEAVY) if size > 1 else deadline
                 try:
                     return self.store.scroll(self.name, limited, limit=size, **options)
                 except self.TOO_MUCH:

@@ -78,12 +78,13 @@ class Attempt:
     def is_service_failure(self, deadline: Deadline | None) -> bool | None:
         """Whether the service is at fault; None when the outcome says nothing about the service.
 
-        A large call may fail by its size alone: a server drops the connection, or the time does not suffice. That must
-        not stop the calls of others. Only a service to which there is no connection is at fault then.
+        A large call may fail by what it asks for alone: a server drops the connection, or the time does not suffice.
+        That must not stop the calls of others. Only a service to which there is no connection is at fault then.
         """
+        is_large = self.size > LARGE_BYTES or (deadline is not None and deadline.is_heavy)
         if self.status is not None:
-            return False if self.status < 500 else None if self.size > LARGE_BYTES else True
-        if self.size > LARGE_BYTES and not isinstance(self.error, httpx.ConnectError | httpx.ConnectTimeout):
+            return False if self.status < 500 else None if is_large else True
+        if is_large and not isinstance(self.error, httpx.ConnectError | httpx.ConnectTimeout):
             return None
         if isinstance(self.error, httpx.TimeoutException) and deadline is not None:
             # An earlier call may have left too little time for any service to respond in.

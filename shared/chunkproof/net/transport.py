@@ -20,7 +20,7 @@ import httpx
 
 from chunkproof.base.errors import NotConfiguredError
 from chunkproof.base.files import GZIP_OR_DEFLATE, DecompressedTooLargeError, decompress
-from chunkproof.base.request import Deadline, Stopwatch, current, run_with_timeout, start, tracing
+from chunkproof.base.request import MAX_RESPONSE_BYTES, Deadline, Stopwatch, current, run_with_timeout, start, tracing
 from chunkproof.net.resilience import (
     Attempt,
     CircuitBreaker,
@@ -33,8 +33,6 @@ from chunkproof.net.resilience import (
 KEEPALIVE_S = 30.0
 # A connection that was opened early is used for so long; servers close one on which nothing is sent after some seconds.
 EARLY_S = 3.0
-# Ten times what Lambda can return: room for a thousand vectors with texts, and far below a function's memory.
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 # Objects and lists: a thousand points have fewer, and Python takes microseconds for each.
 MAX_CONTAINERS = 300_000
 MAX_NAMES = 600_000
@@ -152,7 +150,7 @@ class DeadlineTransport(httpx.BaseTransport):
         """Make the call once, and record its outcome in the circuit breaker; a success is only its response."""
         is_probe, failed = self._breaker.admit(), None
         watch = Stopwatch()
-        limit = min(MAX_RESPONSE_BYTES, (budget and budget.max_response_bytes) or MAX_RESPONSE_BYTES)
+        limit = MAX_RESPONSE_BYTES if budget is None else min(MAX_RESPONSE_BYTES, budget.max_response_bytes)
         connection: _Connection | None = None
         try:
             connection = self._take(_address(request.url))

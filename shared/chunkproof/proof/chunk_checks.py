@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from pydantic_core import to_json
+
 from chunkproof.base.errors import ChunkNotFoundError, CorruptChunkError, InvalidParameterError, ResponseTooLargeError
 from chunkproof.base.request import State
 from chunkproof.collection.lookup import Lookup
 from chunkproof.collection.payload_map import MIN_DIGITS, Chunk, Hashes, HashKinds, PayloadMap, hash_digits
-from chunkproof.collection.services import Collection
+from chunkproof.collection.services import FOUND_BYTES, Collection
 from chunkproof.contract import (
     Check,
     ChunkMetadata,
@@ -27,8 +29,6 @@ from chunkproof.proof.integrity import Budget, compare, compare_with_hash
 from chunkproof.stores.store_port import Point
 
 MAX_TITLE = 500
-# Characters of all texts of a response, compressed if need be. More are refused before they are compared.
-MAX_TEXT = 20_000_000
 EMPTY = "The stored text is empty"
 
 
@@ -74,11 +74,11 @@ def validate_chunks(request: ChunkValidations, collection: Collection) -> Valida
         lookup = collection.find(chunk.chunk_id for chunk in request.chunks)
         found = [point for points in lookup.points.values() for point in points]
         payloads, hashes = collection.payloads, _read_hashes(found, collection)
-    stored = {chunk_id: len(payloads.find_text(points[0]) or "") for chunk_id, points in lookup.points.items()}
-    total = sum(stored.get(chunk.chunk_id, 0) + len(chunk.original_text or "") for chunk in request.chunks)
-    if total > MAX_TEXT:
+    stored = {key: len(to_json(payloads.find_text(points[0]))) for key, points in lookup.points.items() if points}
+    total = sum(stored.get(chunk.chunk_id, 0) + len(to_json(chunk.original_text)) for chunk in request.chunks)
+    if total > FOUND_BYTES:
         raise ResponseTooLargeError(
-            f"The chunks and their originals have {total:,} characters, and a response has room for {MAX_TEXT:,} "
+            f"The chunks and their originals have {total:,} bytes, and a response has room for {FOUND_BYTES:,} "
             "at most: send fewer chunks at a time"
         )
     reading = _Reading(payloads, hashes, request.strict, watch.ms(), Budget(collection.deadline))

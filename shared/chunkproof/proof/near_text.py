@@ -101,7 +101,8 @@ def sketch_keys(text: str) -> Iterator[str]:
 
 def similarity(left: set[int], right: set[int]) -> float:
     """Return the share of all shingles that both texts have (Jaccard); 0 for a blank text."""
-    return len(left & right) / len(left | right) if left and right else 0.0
+    common = len(left & right)
+    return common / (len(left) + len(right) - common) if common else 0.0
 
 
 def containment(part: set[int], whole: set[int]) -> float:

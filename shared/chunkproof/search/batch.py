@@ -1,10 +1,11 @@
 """Several queries in one request: one embedding call, one search of the store, and a response for each."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -15,12 +16,13 @@ from chunkproof.base.errors import (
     InternalError,
     InvalidParameterError,
     RateLimitedError,
+    ResponseTooLargeError,
     UnavailableError,
     VectorStoreRefusedError,
 )
 from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch, start
 from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder
-from chunkproof.collection.services import Collection
+from chunkproof.collection.services import FOUND_BYTES, Collection
 from chunkproof.contract import ExecutionMetadata, RetrievalResponse, SearchQuery
 from chunkproof.contract.model import BrokenRules, read_name
 from chunkproof.contract.query import query_documents
@@ -173,22 +175,35 @@ def _take_embeddings(embeddings: Sequence[tuple[_BatchItem, EmbeddedQuery | Chun
 def _search(items: Sequence[_BatchItem], collection: Collection, *, exact: bool) -> None:
     """Search for all queries at once; if the store refuses that, for each by itself, so that the others succeed."""
     ready = [(item, item.plan) for item in items if item.plan and not item.error]
-    watch = Stopwatch()
+    watch, room = Stopwatch(), FOUND_BYTES
+    answers: list[Callable[[], RetrievalResponse]]
     try:
         searches = [plan.store_query(item.embedding) for item, plan in ready]
         results = collection.search(searches) if searches else []
     except (InvalidParameterError, CollectionNotFoundError, VectorStoreRefusedError):
-        for item, plan in ready:
-            with item.step():
-                item.response = search(plan.query, plan.collection, exact=exact)
+        answers = [partial(search, plan.query, plan.collection, exact=exact) for _, plan in ready]
     except ChunkproofError as error:
         for item, _ in ready:
             item.error = error
+        return
     else:
-        time_ms = watch.ms()
-        for number, ((item, plan), points) in enumerate(zip(ready, results, strict=True), start=1):
-            with item.step():
-                item.response = respond(Hits(plan, item.embedding, points, time_ms, number < len(ready)))
+        time_ms, pairs = watch.ms(), zip(ready, results, strict=True)
+        hits = [Hits(plan, item.embedding, points, time_ms, item is not ready[-1][0]) for (item, plan), points in pairs]
+        answers = [partial(respond, each) for each in hits]
+    for (item, _), answer in zip(ready, answers, strict=True):
+        with item.step():
+            if room < 0:
+                raise ResponseTooLargeError("The queries before it fill the response: send fewer at a time")
+            item.response = answer()
+            room -= _count_chars(item.response)
+
+
+def _count_chars(response: RetrievalResponse) -> int:
+    """Count the characters of all texts of a response."""
+    beside = (each.neighbours for each in response.results if each.neighbours)
+    return sum(len(result.text) for result in response.results) + sum(
+        len(neighbour.text) for both in beside for neighbour in (*both.before, *both.after)
+    )
 
 
 def _raise_outage(items: Sequence[_BatchItem]) -> None:

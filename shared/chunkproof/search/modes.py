@@ -98,9 +98,12 @@ def read_cursor(query: SearchQuery, collection: Collection) -> Pages:
     if not hmac.compare_digest(digest, _digest(ids, query, collection)) or write_base64(content) != query.cursor:
         raise wrong
     try:
-        return Pages(query, collection, tuple(_unpack(ids)))
+        seen = tuple(_unpack(ids))
     except ValueError:
         raise wrong from None
+    if len(seen) >= MAX_PAGED:  # without any key, a cursor can be forged
+        raise wrong
+    return Pages(query, collection, seen)
 
 
 def write_base64(content: bytes) -> str:

@@ -13,6 +13,8 @@ from chunkproof.stores.store_port import Point, PointId
 
 # Documents whose positions are not consecutive are read whole, up to so many chunks in all.
 MAX_READ = 500
+# Pages that are cut because their chunks are large: after so many of them, no more is read.
+MAX_LARGE_PAGES = 2
 
 Position = int | float
 
@@ -62,7 +64,8 @@ def find_neighbours(points: Sequence[Point], count: int, collection: Collection)
     found = {point: reader.neighbours(place, count) for point, place in places.items() if reader.has(point, place)}
     notes = []
     if not is_whole:
-        notes.append(f"neighbours may be incomplete: the documents have more than {MAX_READ} chunks")
+        why = "large chunks" if reader.large_pages >= MAX_LARGE_PAGES else f"more than {MAX_READ} chunks"
+        notes.append(f"neighbours may be incomplete: the documents have {why}")
     if lost := len(points) - len(found):
         notes.append(f"{lost} of {len(points)} results have no document and position that neighbours can be found by")
     return FoundNeighbours(found, tuple(notes))
@@ -129,11 +132,12 @@ class _Documents:
         self._collection = collection
         self.payloads = collection.payloads
         self._documents: dict[tuple[str, str | int, str], dict[PointId, tuple[Position, Point]]] = {}
+        self.large_pages = 0
 
     def read(self, where: Condition, *, limit: int) -> bool:
         """Read at most so many points; whether these were all."""
         start: PointId | None = None
-        while limit > 0:
+        while limit > 0 and self.large_pages < MAX_LARGE_PAGES:
             page = self._collection.page(limit, where=(where,), start=start)
             for point in page.points:
                 place = find_place(point.payload, self.payloads)
@@ -141,6 +145,7 @@ class _Documents:
                     self._documents.setdefault(place.key, {})[point.id] = (place.position, point)
             if page.next_id is None:
                 return True
+            self.large_pages += len(page.points) < limit
             start, limit = page.next_id, limit - len(page.points)
         return False
 

@@ -19,7 +19,7 @@ from chunkproof.base.errors import (
 from chunkproof.base.request import Stopwatch
 from chunkproof.base.words import Match, find_terms, read_terms, split_sentences
 from chunkproof.collection.embedding import check_embeddings
-from chunkproof.collection.services import Collection, Services
+from chunkproof.collection.services import FOUND_BYTES, Collection, Services
 from chunkproof.contract import SearchQuery, SearchResult
 from chunkproof.contract.query_options import (
     Highlight,
@@ -143,6 +143,9 @@ class Completion:
 
         points = [result.point for result in ranked]
         found = find_neighbours(points, self.query.neighbours, self.collection)
+        around = [each for both in found.by_point.values() for each in (*both.before, *both.after)]
+        if (chars := sum(len(neighbour.text) for neighbour in around)) > FOUND_BYTES:
+            raise ResponseTooLargeError(f"The neighbours have {chars:,} characters: lower neighbours, or top_k")
         for point, fields in zip(points, added, strict=True):
             fields["neighbours"] = found.by_point.get(point.id)
         return found.notes

@@ -19,7 +19,7 @@ from chunkproof.contract import ChunkValidation, Model, SearchQuery, read_json
 from chunkproof.contract.model import MAX_VALUES, display_name, has_lone_surrogate
 from chunkproof.contract.validation import OfCollection
 from chunkproof.proof.backend import Backend, LocalBackend, call_backend
-from chunkproof.service.oversized import fit_to_lambda_limit
+from chunkproof.service.oversized import check_memory, fit_to_lambda_limit
 from chunkproof.why.explainer import make_explainer
 from chunkproof.why.probe import Question
 
@@ -318,7 +318,8 @@ def _call_tool(
         # `why` has half of the time for combining changes: each change that it has begun is still evaluated.
         tools = AgentTools(backend, backend.collections, min(WHY_MS, backend.new_deadline().remaining_ms() / 2))
         result = tool_result(tools.call(params["name"], arguments))
-        if len(result["content"][0]["text"]) > SURELY_FITS:
+        if len(text := result["content"][0]["text"]) > SURELY_FITS:
+            check_memory(text, copies=2)  # with the structure beside it
             body = json.dumps(result, ensure_ascii=False)
             whole = {"statusCode": 200, "headers": {"room": " " * HEADER_BYTES}, "body": body}
             fit_to_lambda_limit(whole, headers.get("accept-encoding", ""))

@@ -244,6 +244,10 @@ class Api:
         if isinstance(result, WithStatus):
             status, result = result.status, result.body
         body = result.to_json()
+        if len(body) > SURELY_FITS:
+            from chunkproof.service.oversized import check_memory
+
+            check_memory(body)
         call.trace.end_stage("format")
         call.trace.state = State.FORMATTED
         return _respond(call, status, body)

@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from sys import getsizeof
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -14,8 +15,19 @@ MAX_RESPONSE_BYTES = 6_291_556
 # Larger bodies are compressed in a fifth of the time, a little less.
 CAREFULLY = 2 * MAX_RESPONSE_BYTES
 PART = 1024 * 1024
+# No text of several times Lambda's limit fits when compressed, unless it repeats itself.
+MAX_BODY_MEMORY = 64 * 1024 * 1024
 
 ProxyResponse = dict[str, Any]
+
+
+def check_memory(body: str, copies: int = 1) -> None:
+    """Refuse a body that would take too much memory to be compressed or written in another shape."""
+    if (size := copies * getsizeof(body)) > MAX_BODY_MEMORY:
+        raise ResponseTooLargeError(
+            f"The response takes {size} bytes of memory and {MAX_BODY_MEMORY} are the most; lower top_k, or send fewer "
+            "queries or chunks at a time"
+        )
 
 
 def fit_to_lambda_limit(response: ProxyResponse, accept_encoding: str) -> ProxyResponse:

@@ -7,10 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 import qdrant_edge as edge
+from pydantic_core import to_json
 
 from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
+    ResponseTooLargeError,
     VectorStoreRefusedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
@@ -24,6 +26,7 @@ from chunkproof.stores.edge_shard import (
     build_filter,
     build_request,
     create_shard,
+    payload_selector,
     plain_id,
     to_record,
     type_name,
@@ -36,6 +39,7 @@ from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input", "Bad request", "Conversion")
 # The module of the exception for a panic of the engine, which is not an `Exception`: damaged files cause some.
 PANICS = "pyo3_runtime"
+AT_ONCE = 20
 
 FEATURES = Features("Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True, idf_corpus=True)
 
@@ -79,20 +83,14 @@ class EdgeStore(QdrantStore, WritableStore):
     ) -> Result:
         """Return what `read` takes from the engine's answer to a request of Qdrant's REST API that reads."""
         with self._reading(collection) as shard:
+            answering = _Answering(shard.engine, self.host, deadline)
             if body is None:
                 answer: Any = _describe(shard)
             elif "searches" in body:
-                answer = [_query(shard.engine, search) for search in self._within(deadline, body["searches"])]
+                answer = [answering.query(search) for search in body["searches"]]
             else:
-                (answer,) = (_ANSWERS[operation](shard.engine, one) for one in self._within(deadline, [body]))
+                answer = _ANSWERS[operation](answering, body)
         return read(answer)
-
-    def _within(self, deadline: Deadline, requests: Sequence[Json]) -> Iterator[Json]:
-        """Yield the requests as long as there is time: the engine takes no deadline."""
-        for request in requests:
-            if deadline.remaining_ms() <= 0:
-                raise VectorStoreTimeoutError(self.host, "what this request asks for took longer than its time")
-            yield request
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made, or how the one on a server is of which it is a copy."""
@@ -208,42 +206,80 @@ def _describe(shard: Shard) -> Json:
     return {"config": {"params": config, **config}, "payload_schema": schema, "status": "green", **counts}
 
 
-def _query(engine: edge.EdgeShard, body: Json) -> Json:
-    return {"points": [to_record(point) for point in engine.query(build_request(body))]}
+class _Answering:
+    """Answers the requests of one call, one after the other, within its time and its bytes: the engine knows neither.
+
+    Points are read a few at a time: of many, the engine would have all payloads in memory before their size is known.
+    """
+
+    def __init__(self, engine: edge.EdgeShard, host: str, deadline: Deadline) -> None:
+        self._engine, self._host, self._deadline = engine, host, deadline
+        self._left = deadline.max_response_bytes
+
+    def query(self, body: Json) -> Json:
+        self._check_time()
+        if body["limit"] <= AT_ONCE or not body["with_payload"]:
+            found = self._engine.query(build_request(body))
+            return {"points": [self._weigh(to_record(point)) for point in found]}
+        found = self._engine.query(build_request({**body, "with_payload": False, "with_vector": False}))
+        read = {record["id"]: record for record in self._read([point.id for point in found], body)}
+        return {"points": [{**record, **read[record["id"]]} for record in map(to_record, found)]}
+
+    def retrieve(self, body: Json) -> list[Json]:
+        return list(self._read(body["ids"], body))
+
+    def scroll(self, body: Json) -> Json:
+        self._check_time()
+        request = edge.ScrollRequest(
+            offset=body.get("offset"),
+            limit=body["limit"],
+            filter=build_filter(body),
+            with_payload=False,
+            with_vector=False,
+        )
+        records, next_id = self._engine.scroll(request)
+        if body["with_payload"] or body["with_vector"]:
+            points = list(self._read([record.id for record in records], body))
+        else:
+            points = [to_record(record) for record in records]
+        return {"points": points, "next_page_offset": None if next_id is None else plain_id(next_id)}
+
+    def count(self, body: Json) -> Json:
+        self._check_time()
+        return {"count": self._engine.count(edge.CountRequest(exact=body["exact"], filter=build_filter(body)))}
+
+    def facet(self, body: Json) -> Json:
+        self._check_time()
+        if body["key"] not in self._engine.info().payload_schema:
+            raise ValueError(f"no index on {body['key']}")
+        request = edge.FacetRequest(body["key"], limit=body["limit"], exact=body["exact"], filter=build_filter(body))
+        return {"hits": [{"value": hit.value, "count": hit.count} for hit in self._engine.facet(request).hits]}
+
+    def _read(self, ids: list[Any], body: Json) -> Iterator[Json]:
+        """Yield the points with these ids, in their order."""
+        payload, vector = payload_selector(body["with_payload"]), body["with_vector"]
+        for at in range(0, len(ids), AT_ONCE):
+            self._check_time()
+            part = ids[at : at + AT_ONCE]
+            read = {plain_id(record.id): record for record in self._engine.retrieve(part, payload, vector)}
+            yield from (self._weigh(to_record(read[key])) for key in map(plain_id, part) if key in read)
+
+    def _check_time(self) -> None:
+        if self._deadline.remaining_ms() <= 0:
+            raise VectorStoreTimeoutError(self._host, "what this request asks for took longer than its time")
+
+    def _weigh(self, record: Json) -> Json:
+        self._left -= len(to_json(record["payload"]))
+        if self._left < 0:
+            most = self._deadline.max_response_bytes
+            raise ResponseTooLargeError(f"The points found have more than {most} bytes; request fewer results")
+        return record
 
 
-def _retrieve(engine: edge.EdgeShard, body: Json) -> list[Json]:
-    return [to_record(record) for record in engine.retrieve(body["ids"], body["with_payload"], body["with_vector"])]
-
-
-def _scroll(engine: edge.EdgeShard, body: Json) -> Json:
-    request = edge.ScrollRequest(
-        offset=body.get("offset"),
-        limit=body["limit"],
-        filter=build_filter(body),
-        with_payload=body["with_payload"],
-        with_vector=body["with_vector"],
-    )
-    records, next_id = engine.scroll(request)
-    following = None if next_id is None else plain_id(next_id)
-    return {"points": [to_record(record) for record in records], "next_page_offset": following}
-
-
-def _count(engine: edge.EdgeShard, body: Json) -> Json:
-    return {"count": engine.count(edge.CountRequest(exact=body["exact"], filter=build_filter(body)))}
-
-
-def _facet(engine: edge.EdgeShard, body: Json) -> Json:
-    if body["key"] not in engine.info().payload_schema:
-        raise ValueError(f"no index on {body['key']}")
-    request = edge.FacetRequest(body["key"], limit=body["limit"], exact=body["exact"], filter=build_filter(body))
-    return {"hits": [{"value": hit.value, "count": hit.count} for hit in engine.facet(request).hits]}
-
-
-_ANSWERS: Mapping[str, Callable[[edge.EdgeShard, Json], Any]] = {
-    "POST /points/query": _query,
-    "POST /points": _retrieve,
-    "POST /points/scroll": _scroll,
-    "POST /points/count": _count,
-    "POST /facet": _facet,
+_ANSWERS: Mapping[str, Callable[[_Answering, Json], Any]] = {
+    "POST /points/query": _Answering.query,
+    "POST /points": _Answering.retrieve,
+    "POST /points/scroll": _Answering.scroll,
+    "POST /points/count": _Answering.count,
+    "POST /facet": _Answering.facet,
 }

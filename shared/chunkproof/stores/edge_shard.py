@@ -50,7 +50,7 @@ _UNSPACED_SHARE = 0.5
 OPTIMIZE_FROM_BYTES = 20_000_000
 # The space that must be free for a write: the engine's next pages, and several times the points.
 SPARE_BYTES = 64 << 20
-# What the engine fills at most of the holes in its files when it opens them.
+# What the engine fills at most of the holes in the files of a segment when it opens it.
 OPENED_BYTES = 32 << 20
 SPACE_FACTOR = 4
 # So many random texts show which script a collection is in.
@@ -239,7 +239,7 @@ class Shard:
 
     def _open_engine(self) -> None:
         """Open the engine's files; repeat a write that was interrupted, if the lock is exclusive."""
-        check_space(self._folder, min(hole_bytes(self._copies.current), OPENED_BYTES))
+        check_space(self._folder, _opened_bytes(self._copies.current))
         self._engine = edge.EdgeShard.load(str(self._copies.current))
         if self._journal.exists():
             self._repeat_interrupted()
@@ -344,11 +344,17 @@ def unpack_shard(snapshot: Path, folder: Path, layout: Layout, word_fields: Sequ
     check_space(folder, SPARE_BYTES + 2 * snapshot.stat().st_size)
     path = _record_layout(folder, layout)
     edge.EdgeShard.unpack_snapshot(str(snapshot), str(path))
+    check_space(folder, SPARE_BYTES + _opened_bytes(path))  # what was unpacked has taken some
     shard = edge.EdgeShard.load(str(path))  # applies the operations of the log
     _add_indexes(shard, {field: word_index() for field in word_fields})
     config = json.loads((path / CONFIG).read_bytes())
     shutil.rmtree(path / "wal", ignore_errors=True)
     write_file(path / CONFIG, json.dumps({**config, "wal_enabled": False}))
+
+
+def _opened_bytes(shard: Path) -> int:
+    segments = sum(1 for _ in (shard / "segments").glob("*"))  # a server makes several
+    return min(hole_bytes(shard), OPENED_BYTES * segments)
 
 
 def _record_layout(folder: Path, layout: Layout) -> Path:
@@ -375,9 +381,13 @@ RRF_K = 2
 
 def build_request(search: Json) -> edge.QueryRequest:
     """Return the request for a search."""
-    fields = search["with_payload"]
-    payload = edge.PayloadSelector.Include(fields) if isinstance(fields, list) else fields
+    payload = payload_selector(search["with_payload"])
     return edge.QueryRequest(**_ranking(search), with_payload=payload, with_vector=search["with_vector"])
+
+
+def payload_selector(fields: bool | list[str]) -> Any:
+    """Return which fields of payloads to read: all, none, or these."""
+    return edge.PayloadSelector.Include(fields) if isinstance(fields, list) else fields
 
 
 def _ranking(search: Json) -> dict[str, Any]:

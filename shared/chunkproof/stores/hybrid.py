@@ -112,11 +112,13 @@ def _search_groups(store: QdrantStore, query: StoreQuery, grouping: Grouping, de
     (main,) = _with_bm25(store, query, [main_search(query)], deadline)
     if store.is_embedded or (most is not None and query.limit * grouping.size > most):
         count = store.count(collection, query.where, deadline)
+        bare = main | _only_group(grouping)
 
         def search(limit: int) -> Sequence[Point]:
-            return store.run(collection, [{**main, "limit": limit}], query.where, deadline)[0]
+            return store.run(collection, [{**bare, "limit": limit}], query.where, deadline)[0]
 
-        return rank_points(query, [group_points(search, query.limit, grouping, count)])
+        points = rank_points(query, [group_points(search, query.limit, grouping, count)])
+        return _add_payloads(store, query, points, deadline)
     # Qdrant's limit is one of groups, and a field to group by needs an index as one to filter by does.
     body = {**main, "group_by": qdrant_key(grouping.field), "group_size": grouping.size}
     where = (*query.where, AnyOf(grouping.field, ("",)))
@@ -131,9 +133,17 @@ def _search_groups(store: QdrantStore, query: StoreQuery, grouping: Grouping, de
 def _search_fused_groups(store: QdrantStore, query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
     """Form groups of all candidates, and read the payloads of those that are left."""
     main, *others = _with_bm25(store, query, searches_of(query), deadline)
-    main |= {"with_payload": [qdrant_key(grouping.field)], "with_vector": False}
-    results = store.run(query.collection, [main, *others], query.where, deadline)
-    points = rank_points(query, results)
+    results = store.run(query.collection, [main | _only_group(grouping), *others], query.where, deadline)
+    return _add_payloads(store, query, rank_points(query, results), deadline)
+
+
+def _only_group(grouping: Grouping) -> Json:
+    """Return what a search reads of which groups are formed here, from many more points than are returned."""
+    return {"with_payload": [qdrant_key(grouping.field)], "with_vector": False}
+
+
+def _add_payloads(store: QdrantStore, query: StoreQuery, points: list[Point], deadline: Deadline) -> list[Point]:
+    """Return the points as they are stored, those that still exist."""
     if not points:
         return []
     where = (*query.where, HasId(tuple(point.id for point in points)))

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import chain
 from uuid import UUID
 
-from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, VectorStoreTimeoutError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.services import LongRun, Services
 from chunkproof.contract import RetrievalResponse, SearchQuery
@@ -72,11 +72,17 @@ class ExaminedCollection(LongRun):
             yield page.points
 
     def text_of(self, point: Point) -> str:
-        """Return the stored text; empty when there is none that can be read."""
+        """Return the stored text, to be looked at; empty when there is none that can be read."""
+        self.check_time()
         try:
             return self.payloads.text_of(point)
         except CorruptChunkError:
             return ""
+
+    def check_time(self) -> None:
+        """Raise `VectorStoreTimeoutError` if a request's time is over: no deadline ends a computation."""
+        if self.deadline.remaining_ms() <= 0:
+            raise VectorStoreTimeoutError(self.store.host, "comparing the texts took longer than the request's time")
 
     def embed_text(
         self, text: str, embedder: Embedder | None = None, input_type: InputType = InputType.DOCUMENT

@@ -368,6 +368,7 @@ class Replay:
         response = self.collection.answer(self.query.model_copy(update=changes | dict(scenario.overrides)))
         kept: list[set[int]] = []
         for result in response.results:
+            self.collection.check_time()
             words = shingles(result.text)
             if self.target.find([result]) is not None:
                 chunk, rank = next(iter(self.target.chunks)), len(kept) + 1

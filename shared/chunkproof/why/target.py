@@ -182,7 +182,7 @@ def _find_pieces(chunk: TargetChunk, collection: ExaminedCollection, snapshot: S
         if chunk.point is None and twin is not None:
             return replace(chunk, twin=twin)
         pieces = [*new, *own]
-        cover = find_cover(chunk.former_text or "", [collection.text_of(point) for point in pieces])
+        cover = find_cover(chunk.former_text or "", map(collection.text_of, pieces))
         parts = tuple(pieces[index] for index in cover)
         # A text that was only shortened or extended has no part in another chunk.
         if parts and list(parts) != own:
@@ -190,7 +190,7 @@ def _find_pieces(chunk: TargetChunk, collection: ExaminedCollection, snapshot: S
     return chunk
 
 
-def find_cover(text: str, others: Sequence[str]) -> list[int]:
+def find_cover(text: str, others: Iterable[str]) -> list[int]:
     """Return which other texts were cut from this one, or contain it; none unless they have most of it together."""
     wanted = shingles(text)
     covered: set[int] = set()

@@ -15,6 +15,7 @@ from random import Random
 from time import process_time
 from typing import Any
 
+from chunkproof.base.request import Deadline
 from chunkproof.service import container
 from chunkproof.service.api import MAX_REQUEST_BYTES
 from chunkproof.stores.edge import EdgeStore
@@ -34,8 +35,8 @@ MORE_SECONDS = 1.0
 MAX_MB = 400
 # The processor may be slow for a moment: then the request is sent again.
 MAX_TRIES = 3
-POINTS = 300
-CHARS = ("a", "é", "\u0301", "\u00ad", "\u0f71", "漢", " ", "a.", "\U0001f468", "&amp;", "\\", '"', "\u200d")
+POINTS, LARGE_POINTS = 300, 30
+CHARS = ("a", "\x01", "é", "\u0301", "\u00ad", "\u0f71", "漢", " ", "a.", "\U0001f468", "&amp;", "\\", '"', "\u200d")
 
 Body = tuple[str, Any]
 
@@ -54,7 +55,8 @@ def run(attack: Attack) -> None:
 @contextmanager
 def open_collection(rng: Random) -> Iterator[None]:
     """Let the handlers search chunks of one length, with payloads of one shape."""
-    embed, text = hashed(Words.dimension), _make_text(rng, rng.choice((20, 2_000, 10_000)))
+    length = rng.choice((20, 2_000, 10_000, 1_000_000))
+    embed, text = hashed(Words.dimension), _make_text(rng, length)
     extra: dict[str, Any] = rng.choice(
         ({}, {f"k{n}": n for n in range(100)}, {"tags": ["x"] * 300}, {"a": {"b": {"c": ["d"] * 50}}})
     )
@@ -64,11 +66,13 @@ def open_collection(rng: Random) -> Iterator[None]:
             {"text": f"{number} {text}", "document_id": f"d{number % 9}", "position": number // 9, **extra},
             vector=tuple(embed(str(number))),
         )
-        for number in range(POINTS)
+        for number in range(POINTS if length < 1_000_000 else LARGE_POINTS)
     ]
     points[0] = Point(0, {"text": _make_text(rng, 1_000_000), "url": "u"}, vector=points[0].vector)
     with tempfile.TemporaryDirectory() as name, closing(EdgeStore(Path(name))) as store:
-        fill(store, "docs", *points, size=Words.dimension)
+        fill(store, "docs", size=Words.dimension)
+        for at in range(0, POINTS, LARGE_POINTS):
+            store.upsert("docs", points[at : at + LARGE_POINTS], "", Deadline(60_000))
         with container.override(make_services(store, "docs", Words(), DEADLINE_MS=str(DEADLINE_MS))):
             yield
 
@@ -201,7 +205,8 @@ def _many_chunks(rng: Random) -> Body:
 def _long_expectations(rng: Random) -> Body:
     """An agent that asks why a text is missing which is as long as a request may be."""
     arguments = {"query_text": "a", "expected": _make_text(rng, rng.choice((100, 9_000, 900_000)))}
-    params = {"name": "why", "arguments": arguments | rng.choice(({}, {"top_k": 100}, {"mode": "hybrid"}))}
+    search: tuple[dict[str, Any], ...] = ({}, {"top_k": 100}, {"top_k": 1_000}, {"mode": "hybrid"}, {"mode": "text"})
+    params = {"name": "why", "arguments": arguments | rng.choice(search)}
     return "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
