@@ -27,7 +27,7 @@ from chunkproof.service import container
 from chunkproof.service.terminal import open_connection
 from chunkproof.stores.edge_folder import copy_folder
 from chunkproof_cli.loading import write_chunks
-from chunkproof_cli.local.console import build_console
+from chunkproof_cli.local.console import MARKER, build_console
 from chunkproof_cli.local.gateway import LambdaContext, build_event
 from chunkproof_cli.main import cli
 
@@ -245,6 +245,14 @@ def test_the_consoles_routes_have_an_openapi_document_of_their_own(server: Servi
         "/console/suite",
         "/console/why",
     }
+
+
+def test_a_request_of_the_console_is_refused_by_its_number_of_reports_or_values(server: Serving) -> None:
+    many = httpx.post(f"{server.url}/console/report", json={"files": ["a.json"] * 101})
+    assert (many.status_code, many.json()["errors"]) == (400, ["files must have at most 100 items"])
+    flood = MARKER + "a: [" + "1," * 60_000 + "1]"
+    suite = httpx.post(f"{server.url}/console/suite", json={"yaml": flood})
+    assert (suite.status_code, suite.json()["errors"]) == (400, ["suite:2: more than 50,000 values"])
 
 
 # search

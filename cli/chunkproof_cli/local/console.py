@@ -28,7 +28,9 @@ from chunkproof.why.causes import WhyReport
 CONSOLE_PATH = "/console/"
 # Of a suite that the console wrote: it rewrites no other file.
 MARKER = "# Written by the console of `chunkproof serve`, which rewrites the whole file.\n"
-MAP_POINTS, MOST_STRIPS = 300, 60
+MAP_POINTS, MOST_STRIPS, MOST_REPORTS = 300, 60, 100
+# A suite of a quarter of a million characters has fewer values.
+MOST_VALUES = 50_000
 TINY = 1e-12
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 # No other host, no markup from text: the browser itself refuses both.
@@ -114,8 +116,12 @@ class WhyRequest(Request):
 class ReportFiles(Request):
     """Canonical reports, each as the text of its file."""
 
-    reports: tuple[str, ...] = Field((), strict=False, description="Several suite reports become one, with the trend")
-    files: tuple[str, ...] = Field((), strict=False, description="Names of files in the folder of `--reports`")
+    reports: tuple[str, ...] = Field(
+        (), strict=False, max_length=MOST_REPORTS, description="Several suite reports become one, with the trend"
+    )
+    files: tuple[str, ...] = Field(
+        (), strict=False, max_length=MOST_REPORTS, description="Names of files in the folder of `--reports`"
+    )
 
 
 class ReportNames(Model):
@@ -237,7 +243,7 @@ def build_console(suite_file: Path | None = None, reports: Path | None = None) -
     @app.post("/console/report", summary="Describe reports: chunkproof report", responses=responses(ReportBodies))
     def post_report(request: ReportFiles) -> ReportBodies:
         """Reports of any kind as the blocks that their pages are made of."""
-        texts = [*request.reports, *(_read_report(reports, name) for name in request.files)]
+        texts = [*request.reports, *(_read_report(reports, name) for name in dict.fromkeys(request.files))]
         return ReportBodies(bodies=tuple(describe_reports(texts)))
 
     @app.get("/console/reports", summary="List the reports that can be opened", responses=responses(ReportNames))
@@ -289,7 +295,7 @@ def _read_report(folder: Path | None, name: str) -> str:
 def _read_document(text: str) -> Any:
     from chunkproof.suite.yaml_document import read_yaml
 
-    return read_yaml(text, "suite").value
+    return read_yaml(text, "suite", max_values=MOST_VALUES).value
 
 
 def list_documents(collection: Collection) -> DocumentStrips:
@@ -371,8 +377,7 @@ def describe_reports(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
     kinds = (outputs.SUITE, *outputs.RECOGNIZED, outputs.WHY, outputs.CONFIGURATIONS, outputs.LATENCY)
     suites = []
     for number, text in enumerate(texts, 1):
-        found = next(((kind, report) for kind in kinds if (report := kind.parse(text)) is not None), None)
-        if found is None:
+        if (found := outputs.find_report(text, kinds)) is None:
             raise InvalidParameterError(
                 f"File {number} is no canonical report of a suite, an audit, a diff, an absence, a tuning, latency or "
                 "a why: write one with -o report.json"

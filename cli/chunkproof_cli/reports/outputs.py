@@ -1,6 +1,7 @@
 """The kinds of report and their formats. A new kind is a function that yields blocks, and an entry here."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -90,11 +91,8 @@ class ReportKind:
 
     def parse(self, content: str | bytes) -> Any:
         """Parse a canonical report of this kind; None when it is something else."""
-        try:
-            model = get_type_hints(_load(self.describe))["report"]
-            return model.model_validate_json(content) if has_fields(model, from_json(content)) else None
-        except ValueError:
-            return None
+        found = find_report(content, (self,))
+        return found and found[1]
 
 
 SUITE = ReportKind("suite_blocks:describe_suite", EVERY_FORMAT, "suite_blocks:list_suite_cases")
@@ -114,6 +112,18 @@ SHOWN = {
 }
 # Kinds that `chunkproof report` recognizes; anything else is read as a suite report.
 RECOGNIZED = (AUDIT, DIFF, ABSENCE)
+
+
+def find_report(content: str | bytes, kinds: Sequence[ReportKind]) -> tuple[ReportKind, Any] | None:
+    """Parse a canonical report of one of these kinds; None when it is something else."""
+    with suppress(ValueError):
+        document = from_json(content)
+        for kind in kinds:
+            model = get_type_hints(_load(kind.describe))["report"]
+            if has_fields(model, document):
+                with suppress(ValueError):
+                    return kind, model.model_validate_json(content)
+    return None
 
 
 def show_model(model: Model) -> str | None:

@@ -549,4 +549,5 @@ _PHRASES = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "string_too_long": "must have at most {max_length} characters",
+    "too_long": "must have at most {max_length} items",
 }

@@ -1,13 +1,14 @@
 """Read YAML with JSON's types (`no` and `2026-01-01` are strings) and with the line of each part."""
 
 import re
+import sys
 from collections.abc import Hashable
 from math import isfinite
 from typing import Any
 
 import yaml
 
-from chunkproof.contract.model import MAX_DEPTH, Faulty, Path, Repeated
+from chunkproof.contract.model import MAX_DEPTH, Faulty, Path, Repeated, display_name
 from chunkproof.suite.located_document import BrokenFileError, FileProblem, LineNumbers, LocatedDocument
 
 MAX_REPEATED = 100_000  # values and characters that aliases add: nested, they expand to more than fits in memory
@@ -18,11 +19,11 @@ _NO_NUMBER = re.compile(r"[-+]?\.inf|\.nan", re.I)
 _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_yaml(text: str, name: str) -> LocatedDocument:
+def read_yaml(text: str, name: str, max_values: int = sys.maxsize) -> LocatedDocument:
     """Read the document and its lines; `BrokenFileError` has the line where it is not valid YAML."""
     lines = LineNumbers(text)
     try:
-        _check_depth(text, name, lines)
+        _check_size(text, name, lines, max_values)
         root = yaml.compose(text, Loader=_Parser)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -37,14 +38,14 @@ def read_yaml(text: str, name: str) -> LocatedDocument:
     return LocatedDocument(reader.value(root, ()), reader.lines)
 
 
-def _check_depth(text: str, name: str, lines: LineNumbers) -> None:
-    """Refuse deep nesting before yaml.compose, which recurses and can crash the process."""
+def _check_size(text: str, name: str, lines: LineNumbers, max_values: int) -> None:
+    """Refuse too many values, and deep nesting before yaml.compose, which recurses and can crash the process."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Parser):
+    for number, event in enumerate(yaml.parse(text, Loader=_Parser)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            line = lines.at(event.start_mark.index)
-            raise BrokenFileError([FileProblem(name, line, f"nested deeper than {MAX_DEPTH} levels")])
+        if depth > MAX_DEPTH or number > max_values:
+            why = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"more than {max_values:,} values"
+            raise BrokenFileError([FileProblem(name, lines.at(event.start_mark.index), why)])
 
 
 class _Reader:
@@ -98,5 +99,5 @@ def _plain(word: str) -> Hashable:
         return int(word)
     if _NUMBER.fullmatch(word) or _NO_NUMBER.fullmatch(word):
         number = float(word.replace(".inf", "inf").replace(".nan", "nan"))
-        return number if isfinite(number) else Faulty(f"must be a finite number, not {word}")
+        return number if isfinite(number) else Faulty(f"must be a finite number, not {display_name(word)}")
     return word
