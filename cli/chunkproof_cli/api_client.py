@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -43,14 +44,14 @@ class ApiClient:
     """Calls the routes over HTTP, with a bearer token if there is one, else signed for IAM."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
+        add_secrets([("token", token or ""), ("url", url)])
         if not is_http_url(url):
             raise InvalidParameterError(f"--api {url}: not an http or https URL")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidParameterError("CHUNKPROOF_TOKEN must be printable ASCII text")
-        add_secrets([("token", token or ""), ("url", url)])
         self._url = url.rstrip("/")
         self._token = token
-        self._http = _create_http_client(timeout_s)
+        self._http = open_http(timeout_s)
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
         """Call `POST /search`."""
@@ -134,11 +135,12 @@ class ApiClient:
         return RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)
 
 
-def _create_http_client(timeout_s: float) -> httpx.Client:
+def open_http(timeout_s: float, headers: Mapping[str, str] | None = None) -> httpx.Client:
+    """Return a client that uses the proxies of the environment."""
     try:
-        return httpx.Client(timeout=timeout_s, verify=tls_context())
+        return httpx.Client(timeout=timeout_s, verify=tls_context(), headers=headers)
     except (ValueError, httpx.InvalidURL, ImportError) as error:
-        reason = "SOCKS is not supported" if isinstance(error, ImportError) else error
+        reason = "SOCKS is not supported" if isinstance(error, ImportError) else "it is not the URL of one"
         raise errors.NotConfiguredError(
             f"The proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used: {reason}"
         ) from None

@@ -7,13 +7,14 @@ import logging
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import click
@@ -149,7 +150,10 @@ def main() -> None:
         sys.exit(COULD_NOT_JUDGE)  # no stream to report to
     _prepare_streams()
     make_logs_safe()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    sys.excepthook = _print_bug
+    handler = logging.StreamHandler()
+    handler.setFormatter(_MaskedFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # qdrant-client advises a server for large embedded collections; the documentation says so once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")
     try:
@@ -168,6 +172,24 @@ def main() -> None:
         sys.exit(COULD_NOT_JUDGE)
 
 
+class _MaskedFormatter(logging.Formatter):
+    """Hides keys that libraries quote in their log lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line without keys."""
+        return _mask(super().format(record))
+
+
+def _print_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(_mask("".join(traceback.format_exception(kind, error, trace))))
+
+
+def _mask(text: str) -> str:
+    from chunkproof_cli.output import mask_secrets  # rich and pydantic: not for --help
+
+    return mask_secrets(text)
+
+
 def _run() -> None:
     try:
         preload_model(sys.argv[1:])
@@ -176,6 +198,9 @@ def _run() -> None:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
+        from chunkproof_cli.output import mask_logins  # usage errors quote an address that cannot be read
+
+        vars(error)["message"] = mask_logins(error.message)
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -202,9 +227,9 @@ def _command_span(arguments: list[str]) -> AbstractContextManager[None]:
 
 
 def _print_error(error: ChunkproofError) -> None:
-    from chunkproof_cli.output import escape_line, mask_secrets, print_json  # rich and pydantic: not for --help
+    from chunkproof_cli.output import escape_line, print_json  # rich and pydantic: not for --help
 
-    error.messages = tuple(map(mask_secrets, error.messages))
+    error.messages = tuple(map(_mask, error.messages))
     for message in error.messages:
         click.echo(escape_line(message), err=True)
     if isinstance(error, CollectionNotFoundError) and len(error.messages) == 1:

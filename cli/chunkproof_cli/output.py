@@ -40,16 +40,27 @@ _LONG_WORD = re.compile("[!-~]{65,}")
 
 MASK = "***"
 SECRET_LENGTH = 6  # a shorter value would also hide words of a text
+PART_LENGTH = 10
+# How often a key may be encoded, such as JSON in JSON.
+ENCODED = 2
+# A key has digits, and is no path.
+_RANDOM = re.compile(r"(?![/.~])(?=\D*\d)")
 _SECRET_NAME = re.compile(
-    "(?i)(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|dsn"
+    "(?i)^(?!(?-i:(?:OLD)?PWD)$).*(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|dsn"
     "|credentials?|headers?)$"
 )
 _SCHEME = re.compile(r"[\w-]+:|bearer|basic|token|digest|apikey", re.I)  # what stands beside a key
+_KEY_IN_PATH = re.compile(r"(?<=[/#])(?=[^/#]*\d)(?=[^/#]*[A-Za-z])[\w.~%=+-]{16,}")
+_NO_PORT = re.compile(r"^[^/@:]+:(?!\d+$)([\w.~%=+-]+)$")
 # What is before the host of a URL, what follows the name of a scheme, and the keys of well-known services.
-_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\b[Bb]earer )(?=\S*\d)\S{6,}|\bsk-[\w-]{8,}")
-# How a character may be written: \u0041, \x41, \/, %41, &#65; and &amp;.
+_SECRET = re.compile(
+    r"(?<=://)[^/@\s]+(?=@)|(?<=\w:)[^\s:/@]{6,}(?=@[\w\[])|(?<=\b[Bb]earer )(?=\S*\d)\S{6,}|\bsk-[\w-]{8,}"
+)
+# How a character may be written: \u0041, \u{41}, \x41, \101, \/, %41, &#65; and &amp;; what may stand between two.
 _CODED = re.compile(
-    r"(\s+|\\+[nrt])|\\+[ux]((?<=u)[0-9a-f]{4}|(?<=x)[0-9a-f]{2})|\\+([^\\])|%[0-9a-f]{2}|&#?\w{1,9};", re.I
+    r"(\s+|\\+[nrt]|[\xad\u200b-\u200d\u2060\ufeff]+|(?<=[0-9a-f]{2})[:-](?=[0-9a-f]{2}))"
+    r"|\\+(?:u([0-9a-f]{4})|u\{([0-9a-f]{1,5})\}|x([0-9a-f]{2}))|\\+([0-3][0-7]{2})|\\+([^\\])|%[0-9a-f]{2}|&#?\w{1,9};",
+    re.I,
 )
 _FOLDED = str.maketrans(ascii_uppercase + "-_", ascii_lowercase + "+/")
 _secrets: set[str] = set()
@@ -141,9 +152,11 @@ def add_secrets(named: Iterable[tuple[str, str]]) -> None:
     for name, value in named:
         words = [*value.split(), *re.split("[,;\\s]", value)] if _SECRET_NAME.search(name) else []
         for url in re.findall(r"\w://\S+", value):
-            login = url.partition("://")[2].rpartition("@")[0]
-            words += [login, login.partition(":")[2]]
-            add_secrets(parse_qsl(url.partition("?")[2]))
+            address, _, query = url.partition("://")[2].partition("?")
+            login = address.rpartition("@")[0]
+            # Some services have the key in the path; and a URL may lack its host.
+            words += [login, login.partition(":")[2], *_KEY_IN_PATH.findall(address), *_NO_PORT.findall(address)]
+            add_secrets(parse_qsl(query))
         for word in (*words, *(word.partition("=")[2] for word in words)):
             _secrets.update(_list_forms(word))
 
@@ -165,34 +178,67 @@ def _list_forms(word: str) -> tuple[str, ...]:
 
 def _fold(text: str) -> str:
     """Return the text without spaces and escapes, and in one case."""
+    return _CODED.sub(_decode, text).translate(_FOLDED)
 
-    def decode(found: re.Match[str]) -> str:
-        gap, code, other = found.groups()
-        decoded = chr(int(code, 16)) if code else other or unescape(unquote(found[0], "latin-1"))
-        return "" if gap else decoded
 
-    return _CODED.sub(decode, text).translate(_FOLDED)
+def _decode(found: re.Match[str]) -> str:
+    gap, *hexadecimal, octal, other = found.groups()
+    if code := next(filter(None, hexadecimal), None) or octal:
+        return chr(int(code, 8 if octal else 16))
+    return "" if gap else other or unescape(unquote(found[0], "latin-1"))
 
 
 def mask_secrets(text: str) -> str:
     """Replace keys that another process echoes: those of this process, of its environment, and what looks like one.
 
-    A key is found in either case, encoded, across lines, and as the part that is left before or after an ellipsis.
+    A key is found in either case, encoded (twice, too), across lines, in parts, and where an ellipsis cut it.
     """
     add_secrets(os.environ.items())
-    quick = _fold("".join(text.split()))
-    present = [key for key in _secrets if key[:SECRET_LENGTH] in quick or key[-SECRET_LENGTH:] in quick]
-    parts = re.finditer(f"{_CODED.pattern}|.", text, re.I | re.S) if present else ()
-    places = [(char, *part.span()) for part in parts for char in _fold(part[0])]
+    quick, rounds = _fold("".join(text.split())), 1
+    while rounds < ENCODED and quick != (again := _fold(quick)):
+        quick, rounds = again, rounds + 1
+    present = [key for key in _secrets if any(key[at : at + SECRET_LENGTH] in quick for at in _list_places(key))]
+    places = [(char, at, at + 1) for at, char in enumerate(text)] if present else []
+    for _ in range(rounds):
+        parts = re.finditer(f"{_CODED.pattern}|.", "".join(char for char, _, _ in places), re.I | re.S)
+        spans = [(_decode(part), places[part.start()][1], places[part.end() - 1][2]) for part in parts]
+        places = [(char, start, end) for written, start, end in spans for char in written.translate(_FOLDED)]
     folded, hidden = "".join(char for char, _, _ in places), bytearray(len(places))
     for key in present:
         head, tail, rest = key[:SECRET_LENGTH], key[-SECRET_LENGTH:], f".{{0,{len(key)}}}?"
         cut = f"{re.escape(head)}{rest}(?=…|[.*]{{3}}|$)|(?:^|(?<=…)|(?<=[.*]{{3}})){rest}{re.escape(tail)}"
-        for start, end in (found.span() for found in re.finditer(f"{re.escape(key)}|{cut}", folded)):
+        found = [part.span() for part in re.finditer(f"{re.escape(key)}|{cut}", folded)]
+        for start, end in (*found, *_find_parts(key, folded)):
             hidden[start:end] = b"x" * (end - start)
-    for found in reversed([*re.finditer(b"x+", hidden)]):
-        text = text[: places[found.start()][1]] + MASK + text[places[found.end() - 1][2] :]
+    for part in reversed([*re.finditer(b"x+", hidden)]):
+        text = text[: places[part.start()][1]] + MASK + text[places[part.end() - 1][2] :]
+    return mask_logins(text)
+
+
+def mask_logins(text: str) -> str:
+    """Replace what looks like a key wherever it comes from."""
     return _SECRET.sub(MASK, text)
+
+
+def _list_places(key: str) -> list[int]:
+    """Return where the pieces of a key begin of which every long part of it has one."""
+    return [*range(0, len(key) - SECRET_LENGTH, SECRET_LENGTH), len(key) - SECRET_LENGTH]
+
+
+def _find_parts(key: str, text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the text has a long part of a key; a name or a path is no key that has parts."""
+    if not _RANDOM.match(key):
+        return
+    for at in _list_places(key):
+        for found in re.finditer(re.escape(key[at : at + SECRET_LENGTH]), text):
+            start, end = found.span()
+            while start and (before := at - found.start() + start - 1) >= 0 and text[start - 1] == key[before]:
+                start -= 1
+            while end < len(text) and (after := at - found.start() + end) < len(key) and text[end] == key[after]:
+                end += 1
+            start += len(part := text[start:end]) - len(part.lstrip(":=,;"))
+            if end - start >= PART_LENGTH:
+                yield start, end
 
 
 @contextmanager

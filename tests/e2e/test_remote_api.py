@@ -390,6 +390,19 @@ def test_an_unreachable_address_could_not_be_judged(chunkproof: Command) -> None
     assert (run.code, run.err) == (3, f"{url} could not be reached (Connection refused); check --api\n")
 
 
+@pytest.mark.parametrize(
+    "proxy", ["http://me:k3y4stays5here", "ftp://me:k3y4stays5here@x", "http://me:k3y4stays5here@x:p"]
+)
+def test_a_proxy_that_no_retriever_can_use_is_named_without_its_password(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch, proxy: str, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    (tmp_path / "suite.json").write_text('{"name": "s", "cases": [{"name": "a", "query_text": "b"}]}')
+    run = chunkproof("suite", "run", str(tmp_path / "suite.json"), "--retriever", refusing_address())
+    assert run.code in (2, 3), run.err
+    assert "k3y4stays5here" not in run.err + run.out
+
+
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
 @pytest.mark.parametrize("proxy", ["nonsense://", "http://x:port", "socks5://127.0.0.1:1"])
 def test_a_proxy_that_cannot_be_used_is_named(

@@ -160,3 +160,10 @@ def test_a_response_of_62_megabytes_is_read_or_refused_in_time(before, unit, aft
         store.close()
 
     assert spent < 3 * parsing_time
+
+
+def test_a_header_that_opentelemetry_cannot_read_is_not_in_its_warning(lines):
+    logging.getLogger("opentelemetry.util.re").warning("Header format invalid! %s", f"authorization: Bearer {KEY}")
+
+    assert "Header format invalid!" in everything(lines)
+    assert KEY not in everything(lines)

@@ -31,6 +31,13 @@ ECHOES: dict[str, Callable[[str], str]] = {
     "beginning": lambda key: f"{key[:14]}…",
     "end": lambda key: f"…{key[-14:]}",
     "both ends": lambda key: f"{key[:12]}...{key[-6:]}",
+    "middle": lambda key: f"…{key[3:-3]}…",
+    "JSON in JSON": lambda key: json.dumps("".join(f"\\u{ord(char):04x}" for char in key)),
+    "percent twice": lambda key: quote("".join(f"%{ord(char):02x}" for char in key), safe=""),
+    "octal": lambda key: "".join(f"\\{ord(char):03o}" for char in key),
+    "braces": lambda key: "".join(f"\\u{{{ord(char):x}}}" for char in key),
+    "soft hyphens": "\u00ad".join,
+    "hex with colons": lambda key: key.encode().hex(":"),
     "late": lambda key: f"{'x' * 200} {key}",
 }
 
@@ -50,9 +57,11 @@ def shows(key: str, text: str) -> bool:
 
 
 def _list_views(text: str) -> Iterator[str]:
-    views = {text, html.unescape(text), unquote(text)}
-    for pattern in (r"\\+u00([0-9a-f]{2})", r"\\+x([0-9a-f]{2})"):
-        views |= {re.sub(pattern, lambda found: chr(int(found[1], 16)), view) for view in tuple(views)}
+    plain = text.replace("\u00ad", "")
+    views = {plain, html.unescape(plain), unquote(plain), unquote(unquote(plain))}
+    views |= {re.sub(r"(?<=[0-9a-f]{2}):(?=[0-9a-f]{2})", "", plain)}
+    for pattern, base in ((r"\\+u00([0-9a-f]{2})", 16), (r"\\+[xu]\{?([0-9a-f]{2})\}?", 16), (r"\\+([01][0-7]{2})", 8)):
+        views |= {re.sub(pattern, lambda found, base=base: chr(int(found[1], base)), view) for view in tuple(views)}
     views |= {re.sub(r"\\+[rn]|\\+(?=[/\"])", "", view) for view in tuple(views)}
     for view in {re.sub(r"\s", "", view) for view in views}:
         yield view.lower()

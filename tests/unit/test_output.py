@@ -97,3 +97,39 @@ def test_usual_text_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     add_secrets([("key", "docs-production"), ("key", "short"), ("key", "%41%42%43"), ("page", "https://example.com/a")])
     text = "A short product in production… \\n 100 % of 4711\n\nproduct ABC at example.com/a%20b &amp; c"
     assert mask_secrets(text) == text
+
+
+def test_a_part_of_a_key_is_hidden_where_the_key_has_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    rng = Random(5)
+    for _ in range(30):
+        key = make_key(rng)
+        add_secrets([("headers", f"v1{key}")])
+        for written, echo in ECHOES.items():
+            text = json.dumps({f"/path/{echo(key)}/more": True})
+            assert not shows(key, mask_secrets(text)), (written, key, mask_secrets(text))
+
+
+def test_a_path_that_a_variable_names_is_no_key_that_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    add_secrets([("GOOGLE_APPLICATION_CREDENTIALS", "/home/me/project1/key.json"), ("token", "documentation-service")])
+    text = "/home/me/project1/report.html of documentation, with many more words after it"
+    assert mask_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    "url", ["me:{}@host", "//me:{}@host", "postgres:/me:{}@host/x", "http://host/{}/hook", "http://me:{}"]
+)
+def test_a_key_in_a_malformed_address_is_hidden(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    key = "sk9Qz7Lm2Vx8Rt4Wp6Yb1Nc3"
+    add_secrets([("url", url.format(key))])
+    assert key not in mask_secrets(f"--api {url.format(key)}: not an http or https URL")
+
+
+def test_the_folder_of_a_command_is_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    monkeypatch.setenv("PWD", "/home/me/project")
+    add_secrets([("url", "http://127.0.0.1:33109/query?tenant=7")])
+    text = "/home/me/project/suite.yaml by http://127.0.0.1:33109/query"
+    assert mask_secrets(text) == text

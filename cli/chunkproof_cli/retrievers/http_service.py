@@ -8,8 +8,7 @@ import httpx
 from chunkproof.base.embedder_config import is_http_url
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError, RateLimitedError
 from chunkproof.net.resilience import retry_after
-from chunkproof.net.transport import tls_context
-from chunkproof_cli.api_client import describe_failure
+from chunkproof_cli.api_client import describe_failure, open_http
 from chunkproof_cli.retrievers.mapping import (
     Mapper,
     Retriever,
@@ -36,8 +35,7 @@ class HttpRetriever(Retriever):
         in_url = "{query_text}" in url and mapper.request is None
         self._has_default_body = mapper.request is None and not in_url
         self._method = mapper.method or ("GET" if in_url else "POST")
-        headers = {"user-agent": "chunkproof", **mapper.fill_headers()}
-        self._http = httpx.Client(timeout=mapper.timeout_s, verify=tls_context(), headers=headers)
+        self._http = open_http(mapper.timeout_s, {"user-agent": "chunkproof", **mapper.fill_headers()})
 
     def retrieve(self, request: Mapping[str, Any]) -> Any:
         """Send the query, and return the JSON of the response."""

@@ -260,6 +260,9 @@ class Mapper:
         """Return the headers, with the environment variables that they name as `${NAME}`."""
         headers = {name: _VARIABLE.sub(_read_variable, value) for name, value in self.headers.items()}
         add_secrets(("key" if _LOOKS_SECRET.search(value) else name, value) for name, value in headers.items())
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidParameterError(f"{FLAG}: header {name} has a character that no header can have")
         return headers
 
     def read(self, answer: Any) -> list[RetrieverResult]:

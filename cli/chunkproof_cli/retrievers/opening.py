@@ -35,7 +35,7 @@ from chunkproof.suite.runner import RunPlan
 from chunkproof.suite.suite_report import SuiteReport
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.options import Options, add_options, explicit_collection, option
-from chunkproof_cli.output import add_secrets, masked_errors
+from chunkproof_cli.output import add_secrets, mask_secrets, masked_errors
 from chunkproof_cli.retrievers.mapping import (
     Mapper,
     Retriever,
@@ -308,12 +308,12 @@ def _shown(name: str) -> str:
     tool, _, server = name.partition("@") if name.startswith("mcp:") else ("", "", name)
     if not server.startswith(("http://", "https://")):
         return tool or name
-    add_secrets([("url", server)])
     parts = urlsplit(server)
-    return tool or f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return tool or mask_secrets(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
 
 def _choose(name: str, mapper: Mapper, cases: Sequence[TestCase]) -> Retriever:
+    add_secrets([("url", name)])
     if name.startswith(("http://", "https://")):
         from chunkproof_cli.retrievers.http_service import HttpRetriever
 

@@ -333,7 +333,7 @@ class InternalError(ChunkproofError):
 LIBRARIES = frozenset(
     {
         *("botocore", "boto3", "s3transfer", "urllib3", "httpcore", "httpx", "h2", "hpack", "asyncio"),
-        *("cohere", "openai", "qdrant_client", "mcp", "grpc", "requests"),
+        *("cohere", "openai", "qdrant_client", "mcp", "grpc", "requests", "opentelemetry"),
     }
 )
 NOT_LOGGED = "not logged: it may show keys or stored text"
@@ -366,10 +366,13 @@ class _SafeFactory:
         if isinstance(record.exc_info, tuple) and isinstance(record.exc_info[1], BaseException):
             error = without_message(record.exc_info[1])
             record.exc_info = (type(error), error, error.__traceback__)
-        if record.levelno < logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+        is_library = record.name.partition(".")[0] in LIBRARIES
+        if is_library and record.levelno < logging.WARNING:
             record.msg, record.args = NOT_LOGGED, ()
         else:
             record.msg, record.args = _without_messages(record.msg), _without_messages(record.args)
+        if is_library and isinstance(record.args, tuple):  # a header that OpenTelemetry cannot read is an argument
+            record.args = tuple("…" if isinstance(value, str) else value for value in record.args)
         return record
 
 
