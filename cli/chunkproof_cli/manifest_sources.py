@@ -75,13 +75,18 @@ class Folder:
     hint: str = ""  # what a folder without documents might have been
 
     def files(self) -> list[Path]:
-        """Return the files that can be read, sorted; hidden ones and those outside of the folder are left out."""
+        """Return the files that can be read, sorted; hidden ones and those outside of the folder are left out.
+
+        So are links to them: `.git/config` may hold a token.
+        """
         files, root = list[Path](), self.path.resolve()
         for folder, folders, names in os.walk(self.path):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             shown = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
             readable = (file for file in shown if file.suffix.lower() in READERS and file.is_file())
-            files += [file for file in readable if file.resolve().is_relative_to(root)]
+            places = ((file, file.resolve()) for file in readable)
+            inside = ((file, place.relative_to(root)) for file, place in places if place.is_relative_to(root))
+            files += [file for file, place in inside if not any(part.startswith(".") for part in place.parts)]
         if not files:
             raise InvalidParameterError(f"{self.path} has no document to read: {', '.join(READERS)}{self.hint}")
         pdf = next((file for file in files if file.suffix.lower() == ".pdf"), None)

@@ -330,6 +330,9 @@ def test_links_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
     (inside / "relative.md").symlink_to("../private/secret.md")
     (inside / "folder").symlink_to(outside)
     (inside / "same.md").symlink_to("own.md")
+    (inside / ".git").mkdir()
+    (inside / ".git" / "config").write_text("AUTHORIZATION: basic secret")
+    (inside / "hidden.md").symlink_to(".git/config")
     assert [name for name, _ in Folder(inside).read()] == ["own.md", "same.md"]
 
 

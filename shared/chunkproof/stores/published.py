@@ -115,7 +115,7 @@ class Version:
                 "The collection was published by another version of Chunkproof: update this one"
             )
         for file in version.files:
-            if any(part.offset + part.length > file.size for part in file.parts):
+            if file.size >= 1 << 50 or any(part.offset + part.length > file.size for part in file.parts):
                 raise DamagedVersionError(f"A published list of files is damaged: {AGAIN}")
             if PurePosixPath(file.path).is_absolute() or ".." in PurePosixPath(file.path).parts or "\0" in file.path:
                 raise DamagedVersionError(f"A published path leads out of its folder: {file.path!r}")
