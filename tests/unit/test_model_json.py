@@ -1,9 +1,11 @@
 """Every model can be read back from its own JSON."""
 
+import gc
 import importlib
 import pkgutil
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated, Any, get_args, get_origin
 
@@ -15,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 import chunkproof
 from chunkproof.audit.manifest_file import ManifestLine
+from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.model import Model, Request
 from chunkproof.contract.profiles import Query
 from chunkproof.contract.query import SearchQuery
@@ -352,3 +355,16 @@ def test_a_model_is_what_its_json_says(kind, data):
 
     assert kind.model_validate_json(written) == made
     assert kind.model_validate_json(written.encode()).to_json() == written
+
+
+def test_requests_that_are_refused_leave_nothing_in_memory() -> None:
+    def refuse(times: int) -> int:
+        for _ in range(times):
+            for document in ({}, [], {"query_text": 5}):
+                with suppress(InvalidParameterError):
+                    SearchQuery.parse(document)
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = refuse(10)
+    assert refuse(100) - before < 100

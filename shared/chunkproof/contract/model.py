@@ -5,8 +5,7 @@ import operator
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -319,8 +318,7 @@ class Request(Model):
     read_later: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **fields: Any) -> None:
-        with _unwrapped():
-            super().__init__(**fields)
+        _unwrap(partial(super().__init__, **fields))
 
     # To pydantic this is its own `__init__`: models are still made without calling it.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -338,8 +336,7 @@ class Request(Model):
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Read the request from a dict; `InvalidParameterError` lists all of its problems."""
-        with _unwrapped():
-            return super().model_validate(obj, **options)
+        return _unwrap(partial(super().model_validate, obj, **options))
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
@@ -421,16 +418,15 @@ class Request(Model):
         return messages, more
 
 
-@contextmanager
-def _unwrapped() -> Iterator[None]:
+def _unwrap(call: Callable[[], Item]) -> Item:
     """Raise the contract's error itself: pydantic wraps it, as any ValueError of a validator."""
     try:
-        yield
+        return call()
     except ValidationError as error:
         raised = error.errors()[0].get("ctx", {}).get("error")
-        if isinstance(raised, InvalidParameterError):
-            raise raised from None
-        raise
+        if not isinstance(raised, InvalidParameterError):
+            raise
+    raise raised  # not within `except`: pydantic's error has it, and neither would ever be freed
 
 
 class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrier of messages
