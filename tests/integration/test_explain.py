@@ -371,3 +371,15 @@ def test_with_little_time_the_answer_comes_without_what_takes_longer(services: S
     assert highlight is not None
     assert highlight.sentence is not None
     assert highlight.sentence.by == "terms"
+
+
+def test_points_that_take_the_places_of_those_without_a_text_are_explained(
+    store: WritableStore, collection: str
+) -> None:
+    unread = [Point(n, {"image": "a.png"}, vector=at(0.95)) for n in range(10, 14)]
+    fill(store, collection, *points(0.9, 0.8), *unread)
+    response = ask(make_services(store, collection), query_vector=[1.0, 0.0], top_k=2, explain=True, neighbours=1)
+    assert [(result.metadata.chunk_id, result.explain is not None) for result in response.results] == [
+        ("1", True),
+        ("2", True),
+    ]

@@ -303,7 +303,7 @@ def respond(hits: Hits) -> RetrievalResponse:
     if plan.rerank is not None or query.highlight or query.explain or query.neighbours:
         from chunkproof.search.steps import Completion
 
-        completed = Completion(hits).complete(results)
+        completed = Completion(hits, points).complete(results)
         results = completed.results
         notes = [*plan.notes, *completed.notes, *notes[len(plan.notes) :]]
     trace.skipped, receipt = len(points) - len(chunks), None

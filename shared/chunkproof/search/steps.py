@@ -65,13 +65,13 @@ class Completed:
 class Completion:
     """Completes the results of one search. If other queries follow, no call takes more than half of the time left."""
 
-    def __init__(self, hits: "Hits") -> None:
+    def __init__(self, hits: "Hits", points: Sequence[Point]) -> None:
         plan, embedding = hits.plan, hits.embedding
         self.query, self.collection = plan.query, plan.collection
         self.deadline, self.trace = self.collection.deadline, self.collection.trace
         self.rerank, self.others_follow = plan.rerank, hits.others_follow
         self.searched = plan.store_query(embedding)
-        self.points = {point.id: point for point in hits.points}
+        self.points = {point.id: point for point in points}
         self.times_ms = {"embed": embedding.time_ms if embedding else 0.0, "search": hits.time_ms}
 
     def complete(self, results: Sequence[SearchResult]) -> Completed:
