@@ -253,6 +253,8 @@ def test_a_collection_that_was_pulled_and_pushed_is_made_as_before(
             scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
         ),
         strict_mode_config=models.StrictModeConfig(enabled=True, max_query_limit=1_000),
+        wal_config=models.WalConfigDiff(wal_capacity_mb=2),
+        metadata={"owner": "search"},
     )
     for field, index in {
         "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True, on_disk=True),

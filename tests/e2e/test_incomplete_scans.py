@@ -154,3 +154,40 @@ def test_points_that_are_added_during_a_scan_are_noted(
         run = chunkproof("manifest", "--collection", stored, "-o", tmp_path / "made")
     assert run.code == 0, run.out + run.err
     assert "changed from 40 to 41 points while it was read" in run.err
+
+
+@pytest.mark.server
+def test_a_seal_begins_again_after_a_scan_that_was_incomplete(
+    chunkproof: Command, served_qdrant: QdrantServer, stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lies: list[Lie] = [LIES["leave_out_points"]]
+    monkeypatch.chdir(tmp_path)
+    assert chunkproof("key", "example.com/docs").code == 0
+    with lying_server(served_qdrant.url, lambda *page: [lie(*page) for lie in lies] and None) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        seal = ("seal", stored, "--key", "seal.key", "--to", "seals")
+        assert chunkproof(*seal).code == 3
+        lies.clear()
+        run = chunkproof(*seal)
+    assert run.code == 0, run.err
+    assert "40 chunks" in run.out
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("wrong", [None, 1.5, ["a"]])
+def test_points_whose_ids_are_no_ids_are_an_error_of_a_copy(
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Any,
+) -> None:
+    def change(request: dict[str, Any], result: dict[str, Any]) -> None:
+        for point in result["points"] if request.get("offset") else ():
+            point["id"] = wrong
+
+    with lying_server(served_qdrant.url, change) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof("pull", stored, "--by", "scroll", "--data", tmp_path / "data")
+    assert run.code == 3, run.err

@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, NotFoundError
+from chunkproof.base.errors import CorruptChunkError, IncompleteScanError, InvalidParameterError, NotFoundError
 from chunkproof.collection.reader import Reader
 from chunkproof.contract.model import Model
 from chunkproof.seals.entries import EntryWriter, shorten
@@ -197,7 +197,11 @@ def seal_collection(
         before = Seal.find(files)
         with closing(sqlite3.connect(work / "chunks.sqlite")) as base:
             chunks = _Chunks(base, reader, before.info().salt if before else None)
-            chunks.read(on_progress)
+            try:
+                chunks.read(on_progress)
+            except IncompleteScanError:
+                shutil.rmtree(work)  # what was read is no start of what the collection holds
+                raise
             with files.lock():
                 before = Seal.find(files)  # another machine may have sealed it meanwhile
                 if before and before.info().salt != chunks.salt:

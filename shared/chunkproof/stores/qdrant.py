@@ -312,12 +312,21 @@ class QdrantStore(VectorStore):
 
         def read(page: Any) -> tuple[list[Json], PointId | None]:
             structs = [
-                {"id": point["id"], "vector": _name_vectors(point.get("vector")), "payload": point["payload"]}
-                for point in page["points"]
+                {"id": _check_id(each["id"]), "vector": _name_vectors(each.get("vector")), "payload": each["payload"]}
+                for each in page["points"]
             ]
             return structs, _read_next_id(page)
 
         return self._call_limited("POST /points/scroll", deadline, collection, body, read=read)
+
+    def read_vectors(self, collection: str, ids: Sequence[PointId], deadline: Deadline) -> dict[PointId, Json]:
+        """Return all vectors of the points that exist among these, by name."""
+        body = {"ids": list(ids), "with_payload": False, "with_vector": True}
+
+        def read(found: Any) -> dict[PointId, Json]:
+            return {_check_id(each["id"]): _name_vectors(each.get("vector")) for each in check_list(found)}
+
+        return self.call("POST /points", deadline, collection, body, read=read)
 
     def bm25_maker(self, deadline: Deadline) -> Callable[[str], Json]:
         """Return what makes the BM25 vector of a text to store, here or on the server."""

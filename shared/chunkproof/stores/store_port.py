@@ -310,6 +310,8 @@ class Layout:
             "optimizers_config": config.get("optimizer_config"),
             "quantization_config": config.get("quantization_config"),
             "on_disk_payload": params.get("on_disk_payload"),
+            "wal_config": config.get("wal_config"),
+            "metadata": config.get("metadata"),
         }
         topology = ("shard_number", "replication_factor", "write_consistency_factor", "sharding_method")
         is_strict = (config.get("strict_mode_config") or {}).get("enabled")
@@ -366,6 +368,10 @@ class WritableStore(VectorStore):
         self, collection: str, start: PointId | None, limit: int, deadline: Deadline
     ) -> tuple[list[Json], PointId | None]:
         """Return points in id order, with all vectors by name, and the id of the next."""
+
+    @abstractmethod
+    def read_vectors(self, collection: str, ids: Sequence[PointId], deadline: Deadline) -> dict[PointId, Json]:
+        """Return all vectors of the points that exist among these, by name."""
 
     @abstractmethod
     def write_points(self, collection: str, points: Sequence[Json], deadline: Deadline) -> None:
