@@ -27,6 +27,7 @@ from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.reader import Reader, in_batches
 from chunkproof.collection.services import Services
+from chunkproof.contract.model import MAX_ID, has_lone_surrogate
 from chunkproof.proof.integrity import digest, unescape_html
 from chunkproof.service.terminal import new_deadline
 from chunkproof.stores.store_port import PointId
@@ -199,6 +200,8 @@ class IndexedRecords:
         """Choose the records of a namespace, which must be named if there are several."""
         spaces = defaultdict[str, dict[str, str | None]](dict)
         for namespace, key, source in rows:
+            if not isinstance(key, str) or not 0 < len(key.strip()) <= MAX_ID:
+                raise InvalidParameterError(f"{name} has a record whose key is no id")
             spaces[str(namespace)][str(key)] = source
         if not spaces:
             raise InvalidParameterError(f"{name} has no records")
@@ -281,6 +284,8 @@ def open_source(
 ) -> Iterator[ManifestSource]:
     """Open what `--from` names: a path that exists, else a collection."""
     path, source = Path(name.removeprefix(SQLITE_URL)), ManifestSource()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InvalidParameterError(f"--from {name}: neither a file nor a folder")
     is_database = "://" in name and not name.startswith((SQLITE_URL, "http:", "https:"))
     if not is_database and not path.exists():
         address = parse_address(name, "--from")
@@ -479,7 +484,7 @@ def _read_sqlite(file: Path, namespace: str | None) -> IndexedRecords:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return IndexedRecords.choose(database.execute(RECORDS), namespace, str(file))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise InvalidParameterError(f"{file} is not the database of a LangChain record manager: {error}") from None
 
 
@@ -522,18 +527,21 @@ def _read_docstore(file: Path) -> list[Node]:
 
 
 def _read_nodes(data: dict[str, Any], documents: dict[str, Any]) -> Iterator[Node]:
-    owners = {node_id: name for name, info in documents.items() for node_id in (info or {}).get("node_ids", ())}
+    owners = {node_id: name for name, info in documents.items() for node_id in (info or {}).get("node_ids") or ()}
     for node_id, entry in data.items():
         fields = entry["__data__"]
         if isinstance(fields, str):  # as some key-value stores keep it
             fields = json.loads(fields)
         resource = fields.get("text_resource") or {}
-        text = fields.get("text") or resource.get("text") or ""
+        text, metadata = fields.get("text") or resource.get("text") or "", fields.get("metadata") or {}
+        is_right = isinstance(text, str) and isinstance(metadata, dict) and 0 < len(node_id.strip()) <= MAX_ID
+        if not is_right or has_lone_surrogate(text) or has_lone_surrogate(node_id):
+            raise ValueError("no node")
         relations = fields.get("relationships") or {}
         relation = next((relations[key] for key in SOURCE_RELATIONS if key in relations), None) or {}
         owner = owners.get(node_id) or (relation.get("node_id") if isinstance(relation, dict) else None)
         is_document = fields.get("class_name") == "Document" or node_id in documents or owner == node_id
-        yield Node(node_id, text, fields.get("metadata") or {}, None if is_document else (owner or ""))
+        yield Node(node_id, text, metadata, None if is_document else (owner or ""))
 
 
 def _langchain_key(text: str, metadata: object) -> str | None:

@@ -1,6 +1,7 @@
 """Manifests from what people have, and the coverage of source documents."""
 
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -386,3 +387,67 @@ def test_html_is_read_in_linear_time(part: str) -> None:
 
     read(1_000)
     assert read(100_000) < 5.0, "quadratic time takes minutes"
+
+
+HEAD = {
+    **{"format": "chunkproof-snapshot", "version": "1.0", "collection": "c", "host": "h", "created_at": "x"},
+    **{"vector": {"name": "", "size": 2, "distance": "Cosine"}, "model": None, "texts": True, "vectors": False},
+}
+NODE = {"text": "a text", "relationships": {"1": {"node_id": "d"}}}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ['{"chunk_id": 5}', '{"chunk_id": ', '{"chunk_id": "a"}\n{"end":true,"points":', '{"chunk_id": "a"}\n{"end"}'],
+)
+def test_a_snapshot_with_a_line_that_is_none_is_one_error(chunkproof: Command, tmp_path: Path, lines: str) -> None:
+    snapshot = tmp_path / "a.snapshot"
+    with manifest_file.create_manifest(tmp_path / "a.zst") as file:
+        file.write(f"{json.dumps(HEAD, separators=(',', ':'))}\n{lines}\n".encode())
+    (tmp_path / "a.zst").rename(snapshot)
+    for words in (("manifest", "--from", snapshot, "-o", tmp_path / "m"), ("absent", snapshot), ("audit", snapshot)):
+        run = chunkproof(*words)
+        assert (run.code, "Traceback" in run.err) == (2, False), run.err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"a": {"__data__": {**NODE, "text": 5}}},
+        {"a": {"__data__": {**NODE, "text": "\ud800"}}},
+        {"a": {"__data__": {**NODE, "metadata": ["x"]}}},
+        {"\ud800": {"__data__": NODE}},
+        {"": {"__data__": NODE}},
+        {"k" * 5_000: {"__data__": NODE}},
+    ],
+)
+def test_a_docstore_with_a_node_that_is_none_is_one_error(
+    chunkproof: Command, tmp_path: Path, data: dict[str, Any]
+) -> None:
+    (tmp_path / "docstore.json").write_text(json.dumps({"docstore/data": data}))
+    run = chunkproof("manifest", "--from", tmp_path / "docstore.json", "-o", tmp_path / "m")
+    assert (run.code, "is not a LlamaIndex docstore" in " ".join(run.err.split())) == (2, True), run.err
+
+
+@pytest.mark.parametrize("key", [None, b"\xff", "", "k" * 5_000])
+def test_a_record_whose_key_is_no_id_is_one_error(chunkproof: Command, tmp_path: Path, key: Any) -> None:
+    store_texts(tmp_path, {"a": "b"})
+    with sqlite3.connect(tmp_path / "a.sqlite") as database:
+        database.execute("CREATE TABLE upsertion_record (uuid, key, namespace, group_id, updated_at)")
+        database.execute("INSERT INTO upsertion_record VALUES ('u', ?, 'n', 'g', 1.0)", (key,))
+    database.close()
+    run = chunkproof("manifest", "--from", tmp_path / "a.sqlite", "--collection", "docs", "-o", tmp_path / "m")
+    assert (run.code, "has a record whose key is no id" in " ".join(run.err.split())) == (2, True), run.err
+
+
+def test_a_manifest_of_nothing_but_wrong_lines_is_not_read_to_its_end() -> None:
+    lines = iter([b"{}\n"] * 1_000_000)
+    with pytest.raises(InvalidParameterError, match="Give original_text"):
+        list(manifest_file.check_lines(lines, "bomb"))
+    assert sum(1 for _ in lines) > 900_000
+
+
+def test_a_pipe_is_no_source(chunkproof: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    run = chunkproof("manifest", "--from", tmp_path / "pipe", "-o", tmp_path / "m")
+    assert (run.code, "neither a file nor a folder" in " ".join(run.err.split())) == (2, True)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError, field_validator
-from pydantic_core import from_json
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.files import replace_file
@@ -36,7 +35,7 @@ from chunkproof.stores.store_port import PointId, Vector
 STDIN = Path("-")
 # Bytes that are read from a pipe at a time.
 PIPE_BUFFER = 1024 * 1024
-MAX_SHOWN_PROBLEMS = 20
+MAX_SHOWN_PROBLEMS, MAX_PROBLEMS = 20, 10_000
 # A few kB of gzip or zstd can hold a line of gigabytes.
 MAX_LINE = 32_000_000
 # And any number of short ones: real manifests become 3 to 20 times as large, bombs a thousand times and more.
@@ -303,7 +302,8 @@ def number_entries(lines: Iterable[bytes], name: object) -> Iterator[tuple[int, 
         if number == 1 and line.startswith(_HEADER_START):
             is_snapshot = bool(SnapshotHeader.from_line(line, name))
         elif is_snapshot and line.startswith(_END_START):
-            points = from_json(line).get("points")
+            end = read_json(line, LINE)
+            points = end.get("points") if isinstance(end, dict) else None
             break
         else:
             count += 1
@@ -325,6 +325,8 @@ def check_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[Entry, byte
             room = MAX_SHOWN_PROBLEMS - len(problems)
             problems += [f"{name}:{number}: {message}" for message in error.messages[:room]]
             unshown += max(0, len(error.messages) - room)
+            if unshown > MAX_PROBLEMS:  # it is no manifest
+                break
             continue
         if not problems:
             yield entry, line.rstrip(b"\r\n") + b"\n"

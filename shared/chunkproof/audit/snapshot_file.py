@@ -22,6 +22,7 @@ from chunkproof.audit.manifest_file import (
     Entry,
     SnapshotHeader,
     SnapshotVector,
+    check_lines,
     import_zstd,
     number_entries,
     open_manifest,
@@ -92,7 +93,9 @@ class Snapshot:
 
     def entries(self) -> Iterator[Entry]:
         """Yield every point, in the order of point ids; raise `InvalidParameterError` when the file is not complete."""
-        return map(parse_checked_line, self._points())
+        _ = self.header  # refuses another kind of file
+        with self._lines() as lines:
+            yield from (entry for entry, _ in check_lines(lines, self.path.name))
 
     def find(self, key: str) -> tuple[Entry, ...]:
         """Return the points with this chunk id, point id, document id or URL."""
