@@ -408,6 +408,25 @@ def test_a_resumed_audit_is_of_the_collection_as_it_is_now(
     assert report.kinds["match"] == 0
     assert report.points == 60
     assert report.run.started_at == progress.started_at
+    assert report.run.read_at is not None
+    assert report.run.read_at > progress.read_at
+
+
+def test_a_point_that_gets_its_payload_during_the_audit_is_no_duplicate_of_itself(
+    memory_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    made = planted(60, faults_of_each=0)
+    late = {point.id: point for point in made.points if str(point.payload["chunk_id"]) != str(point.id)}
+    fill(memory_store, collection, [replace(point, payload={}) if point.id in late else point for point in made.points])
+
+    def write(progress: Progress) -> None:
+        if progress.compared == 60 and late:
+            memory_store.upsert(collection, list(late.values()), "", Deadline(10_000))
+            late.clear()
+
+    audit = Audit(tmp_path, services_on(memory_store), collection, on_progress=write)
+    report = audit.run(audit.start(prepare(made.manifest(), "manifest.jsonl", tmp_path)))
+    assert (report.kinds["match"], report.findings_total) == (60, 0)
 
 
 def test_chunks_a_second_are_of_the_last_reading_alone(

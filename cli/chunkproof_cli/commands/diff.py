@@ -2,9 +2,14 @@
 
 import sys
 import tempfile
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from heapq import merge
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -13,7 +18,7 @@ from typing import Any
 import click
 
 from chunkproof.audit.audit_run import Audit, cosine_of_any, read_all_vectors
-from chunkproof.audit.ledger import AuditPlan, Progress, prepare
+from chunkproof.audit.ledger import AuditPlan, Progress, SortedRows, parse_point_key, point_key, prepare
 from chunkproof.audit.manifest_file import open_manifest
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.base.files import private_files
@@ -54,8 +59,7 @@ from chunkproof_cli.reports.outputs import DIFF
 from chunkproof_cli.suites.baseline import CHANCE, measure_changes
 
 MAX_FINDINGS = 200
-# Of the texts with the smallest hashes, so that common texts are drawn on both sides.
-DRAWN = 2_000
+# Pairs that show whether vectors are in one space; whether they are equal, all pairs show.
 PAIRS = 256
 # In one space, a text is nearest to itself; in another one, one time in as many as there are texts.
 LEAST_NEAREST = 0.9
@@ -178,11 +182,7 @@ def run_diff(
             reader.require_embedder()
     with progress_bar("Reading A", a.points) as read, progress_bar("Comparing B", b.points) as done:
         texts = _compare_texts(readers, fields, read, done)
-    # Points of the same text in both, for the texts with the smallest hashes.
-    left, right = map(_draw_texts, readers)
-    drawn = [(left[sha256], right[sha256]) for sha256 in sorted(left.keys() & right.keys())[:PAIRS]]
-    vectors = _compare_vectors(readers, config_a, config_b, drawn)
-    others = tuple(_compare_others(readers, config_a, config_b, drawn))
+    vectors, others = _compare_vectors(readers, config_a, config_b, is_quick="vectors" in allowed)
     return DiffReport(
         a=a,
         b=b,
@@ -247,71 +247,89 @@ def _compare_texts(
 
 
 def _compare_vectors(
-    readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None, drawn: Sequence[PointPair]
-) -> VectorDiff:
-    """Compare the vectors that searches use, of texts that both collections have."""
-    if config_a is None or config_b is None:
-        return VectorDiff(space=SpaceRelation.UNKNOWN, details="A collection has no single dense vector")
-    name = config_a.name
-    if config_a.size != config_b.size:
-        sizes = f"{config_a.size} and {config_b.size} values"
-        return VectorDiff(name=name, space=SpaceRelation.OTHER_SIZE, details=sizes)
-    of_a = readers[0].read_points([left for left, _ in drawn], config_a.name)
-    of_b = readers[1].read_points([right for _, right in drawn], config_b.name)
-    both = ((of_a.get(left), of_b.get(right)) for left, right in drawn)
-    pairs = [(a.vector, b.vector) for a, b in both if a and b and a.vector and b.vector]
-    if not pairs:
-        details = "No text is in both collections" if not drawn else "No text has the vector in both collections"
-        return VectorDiff(name=name, space=SpaceRelation.UNKNOWN, details=details)
-    return judge_vectors(pairs).model_copy(update={"name": name})
-
-
-def _compare_others(
-    readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None, drawn: Sequence[PointPair]
-) -> Iterator[NamedVectorDiff]:
-    """Compare all other vectors of the same texts, sparse ones for searches by words too, name by name."""
+    readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None, *, is_quick: bool
+) -> tuple[VectorDiff, tuple[NamedVectorDiff, ...]]:
+    """Compare the vectors that searches use, and all others, of all points that both have; of some if `is_quick`."""
     names: dict[str, None] = {}
     for reader, config in zip(readers, (config_a, config_b), strict=True):
-        description = reader.describe()
-        own = (*(vector.name for vector in description.vectors), *description.sparse_vectors)
+        found = reader.describe()
+        own = (*(vector.name for vector in found.vectors), *found.sparse_vectors)
         names |= dict.fromkeys(name for name in own if config is None or name != config.name)
-    if not names:
-        return
-    of_a = read_all_vectors(readers[0], [left for left, _ in drawn])
-    of_b = read_all_vectors(readers[1], [right for _, right in drawn])
-    for name in names:
-        both = [(of_a.get(left, {}).get(name), of_b.get(right, {}).get(name)) for left, right in drawn]
-        pairs = [pair for pair in both if pair[0] is not None and pair[1] is not None]
-        yield NamedVectorDiff(
-            name=name,
-            pairs=len(pairs),
-            identical=sum(cosine_of_any(*pair) >= SAME for pair in pairs),
-            only_in_a=sum(left is not None and right is None for left, right in both),
-            only_in_b=sum(left is None and right is not None for left, right in both),
-            is_read=bool(of_a and of_b),
+    main, others = _Tally(config_a.name if config_a else ""), [_Tally(name) for name in names]
+    for some in in_batches(islice(_pair_points(readers), PAIRS if is_quick else None)):
+        both = list(zip(readers, map(list, zip(*some, strict=True)), (config_a, config_b), strict=True))
+        if config_a and config_b and config_a.size == config_b.size:
+            of_a, of_b = (each.read_points(ids, config.name if config else None) for each, ids, config in both)
+            main.add([(of_a[a].vector, of_b[b].vector) for a, b in some if a in of_a and b in of_b])
+        left, right = (read_all_vectors(each, ids) if others else {} for each, ids, _ in both)
+        for tally in others:
+            tally.is_read &= bool(left and right)
+            tally.add([(left.get(a, {}).get(tally.name), right.get(b, {}).get(tally.name)) for a, b in some])
+    diffs = [tally.to_diff() for tally in (*([main] if main.only_in != [0, 0] else []), *others)]
+    if config_a is None or config_b is None:
+        judged = VectorDiff(space=SpaceRelation.UNKNOWN, details="A collection has no single dense vector")
+    elif config_a.size != config_b.size:
+        judged = VectorDiff(space=SpaceRelation.OTHER_SIZE, details=f"{config_a.size} and {config_b.size} values")
+    elif not main.cosines:
+        judged = VectorDiff(space=SpaceRelation.UNKNOWN, details="No text has the vector in both collections")
+    else:
+        judged = judge_vectors(main.first, main.cosines)
+    return judged.model_copy(update={"name": main.name}), tuple(diffs)
+
+
+@dataclass
+class _Tally:
+    """The vectors of one name: how alike they are, the first ones, and how many only one collection has."""
+
+    name: str
+    is_read: bool = True
+    only_in: list[int] = field(default_factory=lambda: [0, 0])
+    cosines: "array[float]" = field(default_factory=lambda: array("d"))
+    first: list[tuple[Vector, Vector]] = field(default_factory=list)
+
+    def add(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        present = [pair for pair in pairs if pair[0] is not None and pair[1] is not None]
+        self.cosines.extend(cosine_of_any(*pair) for pair in present)
+        self.first += present[: PAIRS - len(self.first)]
+        for side in (0, 1):
+            self.only_in[side] += sum(pair[side] is not None and pair[1 - side] is None for pair in pairs)
+
+    def to_diff(self) -> NamedVectorDiff:
+        return NamedVectorDiff(
+            name=self.name,
+            pairs=len(self.cosines),
+            identical=sum(value >= SAME for value in self.cosines),
+            only_in_a=self.only_in[0],
+            only_in_b=self.only_in[1],
+            is_read=self.is_read,
         )
 
 
-def _draw_texts(reader: Reader) -> dict[str, PointId]:
-    """Return the points of the texts with the smallest hashes: of each text, the first point."""
-    drawn: dict[str, PointId] = {}
+def _pair_points(readers: Readers) -> Iterator[PointPair]:
+    """Pair the points of both collections that have the same text, or the same id where they have none."""
+    for _, rows in groupby(merge(*map(_sort_points, readers, (0, 1))), key=itemgetter(0)):
+        points: tuple[list[PointId], list[PointId]] = [], []
+        for _, side, point in rows:
+            points[side].append(parse_point_key(point.decode()))
+        yield from zip(*points, strict=False)
+
+
+def _sort_points(reader: Reader, side: int) -> Iterator[tuple[str, int, bytes]]:
+    rows, payloads = SortedRows(), reader.services.payloads
     for page in reader.pages():
         for point in page.points:
-            with suppress(CorruptChunkError):
-                text = reader.services.payloads.text_of(point)
-                if text.strip():
-                    drawn.setdefault(digest(text), point.id)
-        if len(drawn) > DRAWN:
-            drawn = dict(sorted(drawn.items())[:DRAWN])
-    return drawn
+            text = payloads.find_text(point)
+            key = digest(text) if text and text.strip() else f"id {payloads.id_of(point)}"
+            rows.add(key, point_key(point.id).encode())
+    return ((key, side, content) for key, content in rows)
 
 
-def judge_vectors(pairs: Sequence[tuple[Vector, Vector]]) -> VectorDiff:
-    """Decide from pairs of vectors of the same texts whether they are in one space."""
-    cosines = [cosine(left, right) for left, right in pairs]
+def judge_vectors(pairs: Sequence[tuple[Vector, Vector]], cosines: Sequence[float] = ()) -> VectorDiff:
+    """Decide from pairs of vectors of the same texts, and all of their cosines, whether they are in one space."""
+    cosines = cosines or [cosine(left, right) for left, right in pairs]
     identical = sum(each >= SAME for each in cosines)
     nearest = _share_nearest(pairs) if len(pairs) >= LEAST_PAIRS else None
-    if identical == len(pairs):
+    if identical == len(cosines):
         space = SpaceRelation.SAME_VECTORS
     elif nearest is None:
         space = SpaceRelation.SAME_SPACE if min(cosines) >= LEAST_NEAREST else SpaceRelation.UNKNOWN
@@ -319,7 +337,7 @@ def judge_vectors(pairs: Sequence[tuple[Vector, Vector]]) -> VectorDiff:
         space = SpaceRelation.SAME_SPACE if nearest >= LEAST_NEAREST else SpaceRelation.OTHER_SPACE
     return VectorDiff(
         space=space,
-        pairs=len(pairs),
+        pairs=len(cosines),
         identical=identical,
         lowest=round(min(cosines), 6),
         median=round(median(cosines), 6),

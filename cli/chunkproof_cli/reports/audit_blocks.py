@@ -177,6 +177,8 @@ def list_facts(report: AuditReport) -> Iterator[tuple[str, str]]:
             yield "vectors compared", f"{names}{rest if vectors.not_compared else ''}"
     if report.run.changed:
         yield "changed", f"{report.run.changed:,} chunks changed during the audit and were read again"
+    if report.run.resumed and report.run.read_at:
+        yield "resumed", f"the collection was read from its start at {report.run.read_at:%Y-%m-%d %H:%M} UTC"
     yield "time", f"{report.run.seconds:,.1f} s, {report.run.chunks_per_second:,.0f} chunks a second"
 
 

@@ -67,6 +67,7 @@ class RunFacts(Model):
     started_at: datetime
     seconds: float
     chunks_per_second: float = Field(description="Chunks read and compared a second, in the seconds of that alone")
+    read_at: datetime | None = Field(None, description="When the collection was begun to be read, for the last time")
     resumed: int = Field(description="How often it was interrupted and resumed")
     changed: int = Field(description="Chunks that changed, or were added or removed, while the collection was read")
 
@@ -184,6 +185,7 @@ def build_report(progress: Progress, findings: Findings) -> AuditReport:
         findings=tuple(findings.first),
         run=RunFacts(
             started_at=progress.started_at,
+            read_at=progress.read_at,
             seconds=round(progress.seconds, 3),
             chunks_per_second=round(audited / max(progress.reading_seconds, 1e-9), 1),
             resumed=progress.resumed,

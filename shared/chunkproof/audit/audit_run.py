@@ -28,7 +28,6 @@ from chunkproof.audit.ledger import (
     ManifestFacts,
     Progress,
     load_progress,
-    point_key,
 )
 from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
 from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError
@@ -58,7 +57,7 @@ LOSSY_QUANTIZATION = "turbo"
 MOST = 0.9
 WHOLE = AuditPlan()
 # Another tokenizer may make a few other words in every chunk.
-OTHER_WORDS = 0.02
+OTHER_WORDS, LEAST_WEIGHTS = 0.02, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +98,10 @@ def check_vectors(run: AuditRun, size: int) -> None:
 
 def read_all_vectors(reader: Reader, ids: Sequence[PointId]) -> dict[PointId, Mapping[str, Any]]:
     """Return all vectors of these points by name; nothing where the store does not return them."""
-    store, limit = reader.store, len(ids)
-    vectors: dict[PointId, Mapping[str, Any]] = {}
-    wanted = sorted(dict.fromkeys(ids), key=point_key)
-    for point_id in wanted:
-        if not isinstance(store, WritableStore):
-            return {}
-        if point_id in vectors:
-            continue
-        points, _ = reader.ask(partial(store.read_points, reader.name, point_id, limit))
-        vectors |= {point["id"]: point["vector"] for point in points}
-        limit = limit if len(points) == limit and points[-1]["id"] in wanted else 1  # others are between them
-    return {point_id: vectors[point_id] for point_id in wanted if point_id in vectors}
+    if not isinstance(reader.store, WritableStore):
+        return {}
+    read = partial(reader.store.read_vectors, reader.name)
+    return {key: value for some in in_batches(ids) for key, value in reader.ask(partial(read, some)).items()}
 
 
 def cosine_of_any(left: Any, right: Any) -> float:
@@ -164,7 +155,7 @@ class _Check:
     def _prepare_others(self) -> None:
         """Find out which other vectors can be compared: that of searches by words, and those made by this model."""
         description = self._reader.describe()
-        self._words, self._same_model = "", list[str]()
+        self._words, self._same_model, self._everywhere = "", list[str](), list[str]()
         self._stored_nowhere: list[str] = []
         others = [vector for vector in description.vectors if vector.name != self._config.name]
         names = [*(vector.name for vector in others), *description.sparse_vectors]
@@ -185,6 +176,7 @@ class _Check:
                 ]
                 if fits and median(fits) >= AGREES:
                     self._same_model.append(vector.name)
+                    self._everywhere += [vector.name] * (len(fits) >= MOST * len(self._references))
         compared = {self._config.name, self._words, *self._same_model, *self._stored_nowhere}
         self.names = (self._config.name, *(name for name in names if name in compared))
         self.not_compared = tuple(name for name in names if name not in compared)
@@ -194,17 +186,19 @@ class _Check:
         stored, text = vectors.get(self._words), self._payloads.find_text(subject.point)
         if not self._words or not isinstance(stored, Mapping) or text is None:
             return None
-        made, own = set(make_bm25_vector(text)["indices"]), set(stored["indices"])
-        return len(made & own) / len(made | own) if made | own else 1.0
+        vector = make_bm25_vector(text)
+        made, own = set(vector["indices"]), set(stored["indices"])
+        share, likeness = len(made & own) / len(made | own) if made | own else 1.0, cosine_of_any(vector, stored)
+        return share if share < 1.0 or likeness >= LEAST_WEIGHTS else max(0.0, likeness)
 
     def _judge_others(self, subject: _CheckedVector, vectors: Mapping[str, Any]) -> Finding | None:
-        for name in dict.fromkeys((*self._stored_nowhere, self._words)):
+        for name in dict.fromkeys((*self._stored_nowhere, self._words, *self._everywhere)):
             if name and vectors.get(name) is None:
                 return self._finding(subject, Kind.UNVERIFIABLE_VECTOR, f"The point has no vector {name}", None)
         share, usual = self._share_words(subject, vectors), self._usual_words if self._words else 1.0
         if share is not None and share < max(LEAST_WORDS, usual - OTHER_WORDS):
             kind = Kind.WRONG_MODEL if usual < LEAST_WORDS else Kind.STALE_VECTOR
-            details = f"{self._words} is not the BM25 vector of the stored text: {share:.0%} of the words in common"
+            details = f"{self._words} is not the BM25 vector of the stored text: {share:.0%} in common"
             return self._finding(subject, kind, details, None)
         for name in self._same_model:
             similarity = cosine_of_any(vectors[name], subject.fresh) if name in vectors and subject.fresh else 1.0

@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 from chunkproof.audit.ledger import ExpectedChunk, Ledger, encode_id
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import NotConfiguredError
-from chunkproof.collection.payload_map import NAMES, PayloadMap, first_value, flatten, reachable
+from chunkproof.collection.payload_map import NAMES, PayloadMap, first_value, flatten, parse_json, reachable
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import Mismatch, Model
 from chunkproof.contract.model import AS_STORED, display_name
@@ -27,6 +27,8 @@ MAX_VALUE_CHARS = 80
 TEXT_NAMES = tuple(name for name in NAMES["text"] if name not in ("document", "data"))
 # A second text is one too many in a collection if so few of a sample have one, out of so many at least.
 RARE, LEAST_SAMPLE = 0.1, 10
+# Ids of LlamaIndex, beside the text of a node.
+NODE_IDS = "id_", "relationships"
 # The hash of an empty text, which a manifest has for a point without a text that can be read.
 NO_TEXT = sha256(b"").digest()
 
@@ -181,9 +183,12 @@ class Judge:
             if difference:
                 return self._find(expected, point, Kind.MISMATCH, difference[1], mismatch=difference[0])
         names: Mapping[str, Any] = expected.metadata
-        if self._all_metadata:
-            names = {**dict.fromkeys(list_metadata(payload, self._map)), **names}
-        if names and (differences := tuple(self._compare_metadata(names, payload, paths))):
+        differences = tuple(
+            _compare_all(names, list_metadata(payload, self._map))
+            if self._all_metadata
+            else self._compare_metadata(names, payload, paths)
+        )
+        if differences:
             details = "; ".join(_describe(difference) for difference in differences)
             return self._find(expected, point, Kind.METADATA_MISMATCH, details, metadata=differences)
         for path in copies:
@@ -201,7 +206,7 @@ class Judge:
     ) -> Iterator[MetadataDifference]:
         for name, value in expected.items():
             stored = first_value(name, paths[name], payload)[1] if name in paths else self._map.stated(name, payload)
-            if not _is_same(stored, value):
+            if not _is_same(stored, value) and not _is_same(list_metadata(payload, self._map).get(name), value):
                 yield MetadataDifference(field=name, stored=stored, expected=value)
 
     def _find(self, expected: ExpectedChunk, point: Point, kind: Kind, details: str, **more: Any) -> Finding:
@@ -260,7 +265,29 @@ def list_metadata(payload: Mapping[str, Any], payloads: PayloadMap) -> dict[str,
     text = payloads.path_in("text", payload) or ""
     own = {text, *payloads.id_paths, *payloads.shared_paths}
     fields = ((name, value) for name, value in flatten(payload) if value is not None and name not in own)
-    return {name: value for name, value in fields if not text.startswith((f"{name}.", f"{name}["))}
+    return {
+        name: _leave_out(value, text[len(name) :]) if text.startswith((f"{name}.", f"{name}[")) else value
+        for name, value in fields
+    }
+
+
+def _leave_out(value: Any, path: str) -> Any:
+    """Return what else is in a value that has the text at this path; a JSON string is read."""
+    value = parse_json(value) or value
+    if isinstance(value, list):
+        return [_leave_out(item, path.partition("]")[2]) for item in value]
+    name = path.removeprefix(".")
+    return (
+        {key: item for key, item in value.items() if key not in (name, *NODE_IDS)}
+        if isinstance(value, Mapping)
+        else None
+    )
+
+
+def _compare_all(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[MetadataDifference]:
+    for field in dict.fromkeys((*expected, *stored)):
+        if not _is_same(stored.get(field), expected.get(field)):
+            yield MetadataDifference(field=field, stored=stored.get(field), expected=expected.get(field))
 
 
 def _is_same(stored: Any, expected: Any) -> bool:

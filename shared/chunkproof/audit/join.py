@@ -214,6 +214,9 @@ def match_unknown_points(run: AuditRun) -> None:
         points = run.reader.read_points([stray.point_id for _, stray in batch])
         for row, (point_id, chunk_id, _) in batch:
             point = points.get(point_id)
+            own_id = chunk_id if point is None else payloads.id_of(point)
+            if own_id != chunk_id and run.ledger.count("SELECT count(*) FROM chunk WHERE chunk_id = ?", own_id):
+                point = None  # it was written since the scan, and found as that chunk
             state, hashed, stray = StrayState.RESOLVED, None, None
             if point is not None and has_id(point, chunk_id, payloads):
                 stray = Stray.from_point(point, run.reader.payloads)

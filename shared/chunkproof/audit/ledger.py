@@ -175,6 +175,7 @@ class Progress(Model):
     process: str = Field(default_factory=lambda: token_hex(8), description="Which process writes this ledger")
     phase: Literal["read", "vectors", "report"] = "read"
     started_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    read_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     compared: int = 0
     points: int = 0
     changed: int = 0
@@ -247,7 +248,8 @@ class Ledger:
         self.execute("DELETE FROM stray")
         self.execute("UPDATE chunk SET state = ?, moved_to = NULL", ChunkState.STORED)
         again = {"phase": "read", "compared": 0, "points": 0, "changed": 0, "matching": None}
-        self.save(self.progress.model_copy(update={**again, "vectors_earlier": self.progress.vectors_checked}))
+        now = {"read_at": datetime.now(UTC), "vectors_earlier": self.progress.vectors_checked}
+        self.save(self.progress.model_copy(update={**again, **now}))
 
     def save(self, progress: Progress) -> None:
         """Keep everything so far, and the progress with it; refuse if the ledger is not this process's own any more."""
