@@ -246,6 +246,10 @@ class Oracle:
             asked = replace(world, threshold=0.0, filters={k: v for k, v in world.filters.items() if k != "kind"})
             if world.is_badly_indexed and self._serves(asked, collection):
                 return None
+            if not with_snapshot and any(
+                r.metadata.chunk_id == world.target for r in self._ask(world, collection).results
+            ):
+                return None  # which of equal scores are returned depends on how they are stored
             services = self._services(world, collection)
             turned = Remembering(self.embedding, self.turn, "another model")
             accepted = OUTSIDE.get(world.planted[0].partition(" (")[0], (None, ()))[1] if world.planted else ()

@@ -102,6 +102,15 @@ def _measure_share(vector: Vector, directions: Sequence[Vector]) -> float:
     return share * size / sqrt(2 * count * (size - count) / (size + 2)) if count else 0.0
 
 
+def _correlate(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """Return how closely two series agree; None where that may be by chance."""
+    with suppress(StatisticsError):  # one of them does not vary
+        agreement = correlation(left, right)
+        if atanh(max(-0.999999, min(agreement, 0.999999))) * sqrt(max(0, len(left) - 3)) >= CORRELATED:
+            return agreement
+    return None
+
+
 class Origin(StrEnum):
     """Which model made a vector, as far as a sample of its collection shows it."""
 
@@ -161,21 +170,22 @@ class VectorOrigins:
         if fsum(shares) >= CORRELATED * sqrt(len(shares)):
             return None
         stored, fresh = ([_dot(a, b) for a, b in combinations(side, 2)] for side in zip(*self._others, strict=True))
-        with suppress(StatisticsError):  # one side does not vary
-            agreement = correlation(stored, fresh)
-            if atanh(min(agreement, 0.999999)) * sqrt(len(stored) - 3) >= CORRELATED:
-                return agreement, count
-        return None
+        agreement = _correlate(stored, fresh)
+        return None if agreement is None else (agreement, count)
 
     def find(self, stored: Vector, fresh: Vector) -> tuple[Origin, str]:
         """Return which model made a vector, and what shows it; `fresh` is what this model makes of its text."""
         stored, fresh = _unit(stored), _unit(fresh)
         if self._is_near_this_model(stored, fresh):
             return Origin.THIS_MODEL, f"cosine {max(_dot(stored, fresh), self.nearest(stored, fresh)):.3f}"
-        rest = [other for other, _ in self._others if other != stored]
+        rest = [pair for pair in self._others if pair[0] != stored]
         # A vector of the sample must not be judged by itself.
-        own = self._other_directions if len(rest) == len(self._others) else _find_directions(rest)
-        if self.other_model is not None and _measure_share(stored, own) >= IN_DIRECTIONS:
+        is_apart = len(rest) == len(self._others)
+        own = self._other_directions if is_apart else _find_directions([other for other, _ in rest])
+        likeness = [(_dot(stored, other), _dot(fresh, made)) for other, made in rest]
+        if self.other_model is not None and (
+            _measure_share(stored, own) >= IN_DIRECTIONS or _correlate(*zip(*likeness, strict=True)) is not None
+        ):
             agreement, count = self.other_model
             return Origin.ANOTHER_MODEL, (
                 f"it belongs to the vectors that resemble each other as their texts do (correlation {agreement:.2f} "
