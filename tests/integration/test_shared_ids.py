@@ -89,10 +89,11 @@ def test_its_own_snapshot_audits_clean(either: WritableStore, collection: str, t
     assert (report.findings_total, report.kinds["match"]) == (0, 12)
 
 
-def test_a_starter_suite_expects_the_ids_that_a_search_shows(either: WritableStore, collection: str) -> None:
+def test_a_starter_suite_expects_texts_where_ids_are_random(either: WritableStore, collection: str) -> None:
     fill(either, collection, *anything_llm())
     starter = build_starter(make_services(either, collection).collection(collection, Deadline(60_000)), 5)
-    assert {chunk_id for item in starter.items for chunk_id in item.chunk_ids} <= set(UUIDS)
+    assert starter.items
+    assert all(item.passage for item in starter.items)
 
 
 def test_ids_that_repeat_only_behind_the_sample_are_found_by_the_facet(either: WritableStore, collection: str) -> None:

@@ -201,7 +201,7 @@ def test_an_embedded_store_gets_the_whole_chunk_or_nothing(
         sdk(memory_store).delete(collection, [own.id])
         stale = replace(stale, id=1)
     memory_store.upsert(collection, [stale], "", Deadline(60_000))
-    answer = explain(make_services(memory_store, collection, Words()), filters={"lang": "en"})
+    answer = explain(make_services(memory_store, collection, Words()), top_k=1, filters={"lang": "en"})
     assert set(answer.report.verdict.causes) == {Cause.STALE_VECTOR, Cause.FIELD_RENAMED}, answer.report.verdict.line
     assert answer.fix is not None
     if is_loaded:

@@ -264,7 +264,8 @@ def list_metadata(payload: Mapping[str, Any], payloads: PayloadMap) -> dict[str,
     """Return every field of a payload but its text and its ids, those inside an object by their dotted path."""
     text = payloads.path_in("text", payload) or ""
     own = {text, *payloads.id_paths, *payloads.shared_paths}
-    fields = ((name, value) for name, value in flatten(payload) if value is not None and name not in own)
+    empty = ((name, value) for name, value in payload.items() if value == {})
+    fields = ((n, value) for n, value in chain(flatten(payload), empty) if value is not None and n not in own)
     return {
         name: _leave_out(value, text[len(name) :]) if text.startswith((f"{name}.", f"{name}[")) else value
         for name, value in fields

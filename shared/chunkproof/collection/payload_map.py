@@ -290,7 +290,7 @@ def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
 def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """List the fields of a payload; those inside an object by their dotted path."""
     for name, value in payload.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             yield from ((f"{name}.{inner}", deeper) for inner, deeper in value.items())
         else:
             yield name, value
