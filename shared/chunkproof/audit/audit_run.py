@@ -188,8 +188,8 @@ class _Check:
             return None
         vector = make_bm25_vector(text)
         made, own = set(vector["indices"]), set(stored["indices"])
-        share, likeness = len(made & own) / len(made | own) if made | own else 1.0, cosine_of_any(vector, stored)
-        return share if share < 1.0 or likeness >= LEAST_WEIGHTS else max(0.0, likeness)
+        share, weights = len(made & own) / len(made | own) if made | own else 1.0, cosine_of_any(vector, stored)
+        return share if share < 1.0 or weights >= LEAST_WEIGHTS else max(0.0, weights)
 
     def _judge_others(self, subject: _CheckedVector, vectors: Mapping[str, Any]) -> Finding | None:
         for name in dict.fromkeys((*self._stored_nowhere, self._words, *self._everywhere)):

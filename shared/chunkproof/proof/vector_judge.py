@@ -182,9 +182,9 @@ class VectorOrigins:
         # A vector of the sample must not be judged by itself.
         is_apart = len(rest) == len(self._others)
         own = self._other_directions if is_apart else _find_directions([other for other, _ in rest])
-        likeness = [(_dot(stored, other), _dot(fresh, made)) for other, made in rest]
+        products = [(_dot(stored, other), _dot(fresh, made)) for other, made in rest]
         if self.other_model is not None and (
-            _measure_share(stored, own) >= IN_DIRECTIONS or _correlate(*zip(*likeness, strict=True)) is not None
+            _measure_share(stored, own) >= IN_DIRECTIONS or _correlate(*zip(*products, strict=True)) is not None
         ):
             agreement, count = self.other_model
             return Origin.ANOTHER_MODEL, (
