@@ -92,7 +92,7 @@ def test_keys_are_not_overwritten_and_need_a_place_for_seals(typed: Any, sealed:
 def test_no_part_of_a_private_key_is_printed_or_logged(
     typed: Any, sealed: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = (sealed / "seal.key").read_text().strip().rpartition("+")[2]
+    secret = (sealed / "seal.key").read_text().strip().split("+", 4)[4]  # Base64, which may have a "+" itself
     monkeypatch.setenv("CHUNKPROOF_RECEIPT_KEY", "seal.key")
     with caplog.at_level("DEBUG"):
         runs = [typed("search", "backups", "--collection", "docs", "--receipt", "signed.json")]
