@@ -22,12 +22,12 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 45_907,  # budgets of bytes, keys in parts, causes by words and groups
+    "product lines (shared, cli, functions)": 45_700,
     "modules": 189,
     "most modules in a folder": 14,
     "class names defined twice": 0,
     "module names used twice": 0,
-    "modules with one importer": 20,
+    "modules with one importer": 19,
     "functions that take services and deadline": 4,
     "settings": 42,  # the newest leaves `POST /mcp` out
     "template parameters, root": 36,

@@ -11,14 +11,6 @@ import httpx
 
 from chunkproof.base import errors
 from chunkproof.base.embedder_config import is_http_url
-from chunkproof.base.errors import (
-    ChunkproofError,
-    CollectionNotFoundError,
-    ForbiddenError,
-    InvalidParameterError,
-    RequestTooLargeError,
-    UnavailableError,
-)
 from chunkproof.contract import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.contract.model import find_faults
 from chunkproof.contract.response import Health
@@ -30,7 +22,7 @@ from chunkproof_cli.output import add_secrets, escape_controls, masked_errors
 Response = TypeVar("Response", bound=Model)
 
 
-class ApiUnavailableError(UnavailableError, ConnectionError):
+class ApiUnavailableError(errors.UnavailableError, ConnectionError):
     """The API could not be reached, or its response is not one of Chunkproof's."""
 
     code = "API_UNAVAILABLE"
@@ -46,9 +38,9 @@ class ApiClient:
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
         add_secrets([("token", token or ""), ("url", url)])
         if not is_http_url(url):
-            raise InvalidParameterError(f"--api {url}: not an http or https URL")
+            raise errors.InvalidParameterError(f"--api {url}: not an http or https URL")
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise InvalidParameterError("CHUNKPROOF_TOKEN must be printable ASCII text")
+            raise errors.InvalidParameterError("CHUNKPROOF_TOKEN must be printable ASCII text")
         self._url = url.rstrip("/")
         self._token = token
         self._http = open_http(timeout_s)
@@ -64,9 +56,9 @@ class ApiClient:
     def collection(self, name: str | None) -> CollectionInfo:
         """Call `GET /collections/{name}`."""
         if name is None:
-            raise InvalidParameterError("With --api, name the collection: --collection NAME")
+            raise errors.InvalidParameterError("With --api, name the collection: --collection NAME")
         if is_invalid_collection_name(name):  # in a URL path it could lead to another route
-            raise CollectionNotFoundError(name)
+            raise errors.CollectionNotFoundError(name)
         return self._call("GET", f"/collections/{quote(name, safe='')}", CollectionInfo)
 
     def health(self) -> Health:
@@ -90,7 +82,7 @@ class ApiClient:
         accepted: tuple[int, ...] = (200,),
     ) -> Response:
         if found := find_faults(body):  # values that JSON cannot represent
-            raise InvalidParameterError.listing([fault.message for fault in found])
+            raise errors.InvalidParameterError.listing([fault.message for fault in found])
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"content-type": "application/json"} if content else {}
         if self._token:
@@ -115,7 +107,7 @@ class ApiClient:
                 pass
         raise self._to_error(response)
 
-    def _to_error(self, response: httpx.Response) -> ChunkproofError:
+    def _to_error(self, response: httpx.Response) -> errors.ChunkproofError:
         try:
             body = response.json()
         except (ValueError, RecursionError):
@@ -130,9 +122,9 @@ class ApiClient:
                 if self._token
                 else "your AWS credentials and their permission execute-api:Invoke"
             )
-            return ForbiddenError(f"{self._url} refused the request ({status}); check {what}")
+            return errors.ForbiddenError(f"{self._url} refused the request ({status}); check {what}")
         summary = f"{self._url} answered {status}"
-        return RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)
+        return errors.RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)
 
 
 def open_http(timeout_s: float, headers: Mapping[str, str] | None = None) -> httpx.Client:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chunkproof_cli.api_client import ApiClient
 
 API_DEADLINE_MS = 30_000
-# Variables with these beginnings that resemble a setting so much are taken for a misspelt one.
+# A variable with one of these prefixes that resembles a setting this closely is probably misspelt.
 PREFIXES, ALIKE = ("CHUNKPROOF_", "QDRANT_", "COHERE_"), 0.9
 
 

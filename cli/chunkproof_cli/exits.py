@@ -7,38 +7,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
 
-from chunkproof.base.errors import (
-    ChunkNotFoundError,
-    ChunkproofError,
-    CorruptChunkError,
-    ForbiddenError,
-    InvalidParameterError,
-    NotFoundError,
-    RequestTooLargeError,
-    ResponseTooLargeError,
-    SettingsError,
-    error_classes,
-)
+from chunkproof.base import errors
 
-TooLarge = RequestTooLargeError | ResponseTooLargeError
+TooLarge = errors.RequestTooLargeError | errors.ResponseTooLargeError
 FAILED, WRONG_INPUT, COULD_NOT_JUDGE, INTERRUPTED = 1, 2, 3, 130
 
 
-def exit_code(error: ChunkproofError) -> int:
+def exit_code(error: errors.ChunkproofError) -> int:
     """Return 1 when a check failed, 2 for wrong usage or input, 3 when it could not be judged."""
-    if isinstance(error, ChunkNotFoundError | CorruptChunkError):
+    if isinstance(error, errors.ChunkNotFoundError | errors.CorruptChunkError):
         return FAILED
-    if isinstance(error, InvalidParameterError | NotFoundError | SettingsError | ForbiddenError | TooLarge):
+    if isinstance(
+        error,
+        errors.InvalidParameterError | errors.NotFoundError | errors.SettingsError | errors.ForbiddenError | TooLarge,
+    ):
         return WRONG_INPUT
     return COULD_NOT_JUDGE
 
 
-def rebuild_error(code: str, messages: list[str]) -> ChunkproofError:
+def rebuild_error(code: str, messages: list[str]) -> errors.ChunkproofError:
     """Rebuild an error from its code, so that exit codes are the same with and without `--api`."""
-    kinds = [kind for kind in error_classes() if kind.code == code]
-    kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)
+    kinds = [kind for kind in errors.error_classes() if kind.code == code]
+    kind = min(kinds, key=lambda k: len(k.__mro__), default=errors.ChunkproofError)
     error = kind.__new__(kind)  # the constructors of some kinds compose the message themselves
-    ChunkproofError.__init__(error, *messages)
+    errors.ChunkproofError.__init__(error, *messages)
     return error
 
 
@@ -49,7 +41,7 @@ def discard_stdout() -> None:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# After so many signals the process ends as if it did not handle them: writing the result may hang.
+# This many signals end the process at once: writing the result may hang.
 MAX_SIGNALS = 3
 
 

@@ -71,7 +71,7 @@ class TimeBucket(Model):
 
 
 class RequestGroup(Model):
-    """Requests that are reported together: those of a log, or of one function."""
+    """The requests of a log, or of one function of a stack."""
 
     name: str
     requests: int

@@ -18,14 +18,7 @@ from typing import IO, Any, ClassVar
 from pydantic import ConfigDict, Field, field_validator
 
 from chunkproof.audit.manifest_file import number_lines, read_lines
-from chunkproof.base.errors import (
-    CollectionNotFoundError,
-    EmbeddingSizeError,
-    InvalidParameterError,
-    QueryTooLongError,
-    TextIndexRequiredError,
-    VectorStoreUnavailableError,
-)
+from chunkproof.base import errors
 from chunkproof.base.files import replace_file
 from chunkproof.base.request import Deadline
 from chunkproof.base.words import split_sentences
@@ -114,7 +107,7 @@ class ChunkRecord(Request):
 
 @dataclass(frozen=True)
 class ChunkFile:
-    """Chunks that have all been checked. Iterating reads a file again; those of documents are kept, by their id."""
+    """Chunks that passed every check. Iterating reads a file again; chunks of documents are in memory, by id."""
 
     path: Path
     count: int
@@ -148,14 +141,14 @@ def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unread
             if (first := seen.setdefault(record.point_id, place)) != place:
                 record_problems.append(f"chunk_id {record.chunk_id} is already on line {first.rpartition(':')[2]}")
             extra |= dict.fromkeys(record.model_extra or ())
-        except InvalidParameterError as error:
+        except errors.InvalidParameterError as error:
             record_problems = list(error.messages)
         problems += [f"{place}: {problem}" for problem in record_problems]
     if problems:
-        shown = InvalidParameterError.listing(problems, shown=SHOWN_PROBLEMS + len(unread)).messages
-        raise InvalidParameterError(*shown, *([USE_FLAGS] if is_too_long else []))
+        shown = errors.InvalidParameterError.listing(problems, shown=SHOWN_PROBLEMS + len(unread)).messages
+        raise errors.InvalidParameterError(*shown, *([USE_FLAGS] if is_too_long else []))
     if not seen:
-        raise InvalidParameterError(f"{source}: the file has no chunks")
+        raise errors.InvalidParameterError(f"{source}: the file has no chunks")
     return ChunkFile(source, len(seen), tuple(extra), documents, unread)
 
 
@@ -163,9 +156,9 @@ def _find_file(path: Path) -> Path:
     if path.is_dir():
         return corpus if (corpus := path / BEIR).is_file() else path
     if not path.is_file():
-        raise InvalidParameterError(f"{path}: no such file")
+        raise errors.InvalidParameterError(f"{path}: no such file")
     if path.suffix.lower() in DOCUMENTS:
-        raise InvalidParameterError(f"{path} is a document: name the folder that it is in")
+        raise errors.InvalidParameterError(f"{path} is a document: name the folder that it is in")
     return path
 
 
@@ -194,7 +187,7 @@ def cut_documents(folder: Path) -> tuple[dict[str, bytes], list[str]]:
 
 
 def cut_text(text: str, *, is_markdown: bool) -> Iterator[tuple[str, str]]:
-    """Yield the heading and the text of each chunk: everything is in one of them, as it is written, and nothing twice.
+    """Yield the heading and the text of each chunk; chunks cover the whole text, unchanged and without overlap.
 
     A heading of Markdown begins a chunk. A section that is too long is cut behind a paragraph, else behind a sentence,
     else between words.
@@ -318,7 +311,7 @@ class Loader:
                 spool.write(array("f", vector).tobytes())
             advance(len(batch))
         if not size:
-            raise InvalidParameterError(f"Every text is longer than {self.embedder.model} reads: use --truncate")
+            raise errors.InvalidParameterError(f"Every text is longer than {self.embedder.model} reads: use --truncate")
         return size
 
     def _embed_texts(self, texts: Sequence[tuple[str, str]]) -> Iterator[Vector]:
@@ -328,12 +321,12 @@ class Loader:
             vectors = self.embedder.embed([text for _, text in batch], InputType.DOCUMENT, Deadline(CALL_MS))
             return check_embeddings(vectors, len(batch))
 
-        return call_in_batches(embed, texts, self.embedder.max_batch, QueryTooLongError, self._embed_refused)
+        return call_in_batches(embed, texts, self.embedder.max_batch, errors.QueryTooLongError, self._embed_refused)
 
     def _embed_refused(self, refused: tuple[str, str]) -> Iterator[Vector]:
         chunk_id, text = refused
         if self.if_too_long is TooLong.REFUSE:
-            raise InvalidParameterError(
+            raise errors.InvalidParameterError(
                 f"The text of chunk {chunk_id} is longer than {self.embedder.model} reads", USE_FLAGS
             )
         self.too_long[chunk_id] = None
@@ -375,11 +368,11 @@ class Loader:
     def _check_collection(self) -> None:
         """Refuse a collection that cannot store these vectors, before any work is done."""
         if is_invalid_collection_name(self.collection):
-            raise InvalidParameterError(f"--collection {self.collection}: not a valid collection name")
+            raise errors.InvalidParameterError(f"--collection {self.collection}: not a valid collection name")
         if self._hybrid:
             features = self.store.features(Deadline(CALL_MS))
             if not (features.bm25 or features.text_index):
-                raise InvalidParameterError(f"--hybrid: {explain_missing_bm25(features)}")
+                raise errors.InvalidParameterError(f"--hybrid: {explain_missing_bm25(features)}")
         if self.embedder.dimension is not None and self._find_vector(self.embedder.dimension) is not None:
             self._find_text_vector()
 
@@ -388,7 +381,7 @@ class Loader:
         if name is None:
             try:
                 self.store.create(self.collection, size, Deadline(CALL_MS), text_search=self._hybrid)
-            except VectorStoreUnavailableError:
+            except errors.VectorStoreUnavailableError:
                 name = self._find_vector(size)
                 if name is None:  # otherwise another load created it at the same moment
                     raise
@@ -401,9 +394,9 @@ class Loader:
             return None
         try:
             leg = choose_text_leg(description, self.store.features(Deadline(CALL_MS)), ["text"])
-        except TextIndexRequiredError:
+        except errors.TextIndexRequiredError:
             if self._hybrid:
-                raise InvalidParameterError(
+                raise errors.InvalidParameterError(
                     f"--hybrid: collection {self.collection} exists and cannot be searched by words; "
                     "load into a new one with --collection"
                 ) from None
@@ -414,10 +407,10 @@ class Loader:
         """Return the name of the vector to write; None when the collection does not exist yet."""
         try:
             description = self.store.describe(self.collection, Deadline(CALL_MS))
-        except CollectionNotFoundError:
+        except errors.CollectionNotFoundError:
             return None
         config = choose_vector(description.vectors, self.vector_name, self.collection)
         if config.size != size:
             setting = f"--collection to another one, or {self.setting}"
-            raise EmbeddingSizeError(self.embedder.model, size, self.collection, config.size, setting)
+            raise errors.EmbeddingSizeError(self.embedder.model, size, self.collection, config.size, setting)
         return config.name

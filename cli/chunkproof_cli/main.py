@@ -62,7 +62,7 @@ SUMMARIES = {
 SUITE_SUMMARIES = {
     "init": "Write a starter suite: a template, or cases made from your own collection.",
     "lint": "List all problems of SUITE, each with its line.",
-    "publish": "Make SUITE the one that a deployed stack runs on its schedule and after each deployment.",
+    "publish": "Set SUITE as the suite that a deployed stack runs on its schedule and after each deployment.",
     "run": "Run the cases of SUITE and judge the success criteria.",
     "tune": "Search for the weights of hybrid search on half of the cases of SUITE.",
 }

@@ -336,9 +336,9 @@ def _starts_with(file: Path, magic: bytes) -> bool:
 def entries_of_collection(
     reader: Reader, shape: EntryShape, done: Callable[[int], None], unreadable: list[str]
 ) -> Iterator[Entry]:
-    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected.
+    """Yield an entry for every stored point; collect the ids of points without a readable text.
 
-    Of these, the manifest expects no text. `NotConfiguredError` if no point has one.
+    The manifest expects an empty text of those. `NotConfiguredError` if no point has a text.
     """
 
     def read() -> Iterator[Entry]:

@@ -24,7 +24,7 @@ _CASES = pytest.StashKey["list[TestCase]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, named as those of `chunkproof suite run`."""
+    """Add the options, with the names that `chunkproof suite run` has for them."""
     group = parser.getgroup("chunkproof", "retrieval test suites")
     group.addoption(
         "--chunkproof",

@@ -30,6 +30,8 @@ SEARCH_FLAGS = {
     "rerank.candidates": "--candidates",
 }
 _NAMED_FIELD = re.compile(r"\b(?:top_k|group_by|group_size|mode(?= hybrid))\b")
+# What a value of the API means, which the command line has no use for.
+_JSON_VALUE = re.compile("; (?:true|full) ")
 FUSION_METHODS = ("rrf", "dbsf")
 
 
@@ -52,7 +54,8 @@ def request_option(
         settings.setdefault("type", kind)
     elif isinstance(kind, type) and issubclass(kind, StrEnum):
         settings.setdefault("type", click.Choice([choice.value for choice in kind], case_sensitive=False))
-    text = _NAMED_FIELD.sub(lambda found: SEARCH_FLAGS[found[0]], str(field.description)).partition("; true")[0]
+    text = _NAMED_FIELD.sub(lambda found: SEARCH_FLAGS[found[0]], str(field.description))
+    text = _JSON_VALUE.split(text)[0]
     return click.option(*flags or ("--" + name.replace("_", "-"),), name, help=f"{text}{note}.", **settings)
 
 
@@ -93,9 +96,7 @@ SEARCH_OPTIONS = {
     "explain": _option("explain"),
     "mode": _option("mode"),
     "fusion": _option(
-        "fusion",
-        metavar="METHOD|JSON",
-        note=': rrf (default), dbsf, or {"k": 20, "weights": {"dense": 1, "text": 2}}',
+        "fusion", metavar="METHOD|JSON", note=': rrf (default), dbsf, or {"k": 20, "weights": {"dense": 1, "text": 2}}'
     ),
     "params": _option("params", metavar="JSON", note=', such as {"hnsw_ef": 256} or {"exact": true}'),
     "group_by": _option("group_by", metavar="FIELD"),
@@ -137,8 +138,7 @@ def parse_filters(options: tuple[str, ...]) -> dict[str, Any]:
             raise click.BadParameter(f"{option!r} is not FIELD=VALUE", param_hint="--filter")
         if field in filters:
             raise click.BadParameter(
-                f"{field} is given twice; to match any of several values, use {field}=[…]",
-                param_hint="--filter",
+                f"{field} is given twice; to match any of several values, use {field}=[…]", param_hint="--filter"
             )
         filters[field] = _parse_value(value)
     return filters

@@ -7,11 +7,7 @@ from chunkproof.service.api import Api, responses
 app = Api()
 
 
-@app.post(
-    "/validate-chunk",
-    summary="Compare a stored chunk with its original",
-    responses=responses(ValidationResult),
-)
+@app.post("/validate-chunk", summary="Compare a stored chunk with its original", responses=responses(ValidationResult))
 def post_validate_chunk(request: ChunkValidation) -> ValidationResult:
     """Compare a stored chunk with its original, byte for byte, and say what differs and why."""
     return validate_chunk(request, app.collection(request.collection))

@@ -99,7 +99,7 @@ def connect(
 
 
 class Chunkproof:
-    """A store and an embedder, opened by `connect`; rules, limits and errors are those of the API."""
+    """A store and an embedder, opened by `connect`, with the rules, limits and errors of the API."""
 
     def __init__(self, connection: Connection, opened: ExitStack) -> None:
         self._services = connection.services
@@ -158,7 +158,7 @@ class Chunkproof:
         A query is a text, or a mapping with fields of `POST /search`; the arguments apply to all queries that do not
         have their own. What fails one query does not fail the others: its response has the `status` "error".
         """
-        # A text is a sequence of texts too: as it is, it is refused like any other value that is no list.
+        # A str is a sequence too: unchanged, it is refused like any other value that is not a list.
         listed = queries if isinstance(queries, str) else [dict(o) if isinstance(o, Mapping) else o for o in queries]
         request: dict[str, Any] = {"queries": listed}
         given = {"top_k": top_k, "similarity_threshold": similarity_threshold, "filters": filters}

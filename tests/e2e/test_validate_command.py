@@ -52,7 +52,7 @@ def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
     assert f"byte {byte}," in run.out
     by_hash = chunkproof("validate", CHUNK["chunk_id"], *data, "--json")
     assert by_hash.code == 1
-    assert by_hash.json["mismatch_details"] == "The stored text is not the one that content_hash was made from"
+    assert by_hash.json["mismatch_details"] == "The stored text does not match content_hash"
 
 
 def test_an_original_file_is_compared_with_every_byte_of_it(handbook: Command, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Search verifies: each result says whether its text is the one that was hashed."""
+"""Search verifies: each result says whether its text matches its hash."""
 
 import logging
 from base64 import b64encode
@@ -75,8 +75,8 @@ def test_a_changed_chunk_is_left_out_if_the_request_says_so(
     assert found(answer) == {2: "verified", 4: "verified", 5: "verified"}
     assert [result.rank for result in answer.results] == [1, 2, 3]
     assert answer.execution.skipped == 2
-    assert answer.notes == ("2 chunks left out: their text is not the one that was hashed (points 1, 3)",)
-    (warning,) = [r for r in caplog.records if r.message == "Stored text is not the one that was hashed"]
+    assert answer.notes == ("2 chunks left out: their text does not match its hash (points 1, 3)",)
+    (warning,) = [r for r in caplog.records if r.message == "Stored text does not match its hash"]
     assert warning.point_ids == ["1", "3"]  # type: ignore[attr-defined]
 
 

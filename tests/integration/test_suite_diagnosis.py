@@ -87,7 +87,7 @@ MISSING: list[tuple[dict[str, Any], Cause, str]] = [
     (
         {"expected_doc_ids": ["rivers-book"], "top_k": 1, "query_text": "pump"},
         Cause.TEXT_CHANGED,
-        "no longer matches its hash: The stored text is not the one that content_hash was made from",
+        "no longer matches its hash: The stored text does not match content_hash",
     ),
 ]
 

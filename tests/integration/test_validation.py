@@ -294,7 +294,7 @@ def test_a_content_hash_proves_the_text(either: WritableStore, collection: str, 
         assert passed(result) == {"text": None, "content_hash": True, "chunk_id": None, "metadata": True}
     damaged = check(services, "3")
     assert (damaged.matches, damaged.validation_passed, damaged.mismatch) == (False, False, None)
-    assert damaged.mismatch_details == "The stored text is not the one that content_hash was made from"
+    assert damaged.mismatch_details == "The stored text does not match content_hash"
 
 
 def test_a_content_hash_is_checked_next_to_the_original(either: WritableStore, collection: str) -> None:

@@ -462,7 +462,7 @@ def group(world: World, planter: Planter) -> None:
 
 
 def check_texts(world: World, _planter: Planter) -> None:
-    """The text is not the one that was hashed, and the request leaves such chunks out."""
+    """The text does not match its hash, and the request leaves such chunks out."""
     world.options = {"require_integrity": True}
     for key, stored in list(world.points.items()):
         hashed = sha256(stored.payload["text"].encode()).hexdigest()

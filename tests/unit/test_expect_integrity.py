@@ -27,10 +27,10 @@ def case(expected: Any) -> TestCase:
     [
         ("verified", "verified", None),
         ("verified", "unknown", "a at rank 1 has no hash to verify its text by"),
-        ("verified", "changed", "a at rank 1 was changed: its text is not the one that was hashed"),
+        ("verified", "changed", "a at rank 1 was changed: its text does not match its hash"),
         ("unchanged", "verified", None),
         ("unchanged", "unknown", None),
-        ("unchanged", "changed", "a at rank 1 was changed: its text is not the one that was hashed"),
+        ("unchanged", "changed", "a at rank 1 was changed: its text does not match its hash"),
     ],
 )
 def test_a_case_demands_integrity(expected: str, integrity: Integrity, message: str | None) -> None:

@@ -79,10 +79,7 @@ def fetch_metric_data(queries: Iterable[MetricQuery], start: datetime, end: date
         pages = aws_client("cloudwatch").get_paginator("get_metric_data")
         for page in pages.paginate(MetricDataQueries=data_queries, StartTime=start, EndTime=end):
             for result in page["MetricDataResults"]:
-                if result["StatusCode"] not in (
-                    "Complete",
-                    "PartialData",
-                ):  # partial: the next page continues
+                if result["StatusCode"] not in ("Complete", "PartialData"):  # partial: the next page continues
                     raise AwsError(
                         f"CloudWatch returned no data for {by_id[result['Id']].name}: {result['StatusCode']}"
                     )
@@ -194,7 +191,7 @@ def listed(data: Path, collection: str) -> Iterator[tuple[Path, Version]]:
 
 
 def find_misfit(size: int, limits: FunctionLimits) -> str | None:
-    """Say what a function lacks to search a collection of so many bytes; None if it fits.
+    """Explain why a collection of this size does not fit into a function; None if it fits.
 
     On disk, the next version stands beside the one in use while it is fetched. In memory, the engine maps its files;
     a function whose memory holds them all reads no disk while it searches.

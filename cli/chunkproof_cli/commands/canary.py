@@ -33,7 +33,7 @@ def canary() -> None:
 
 
 where_options = add_options(
-    option("--stack NAME", "Let this deployed stack do it, which has the parameter Canary=true."),
+    option("--stack NAME", "Run it in this deployed stack, which needs the parameter Canary=true."),
     data_option(", in which the record is kept without --stack"),
     json_option,
     reject_api("a stack is named with --stack"),
@@ -45,8 +45,8 @@ where_options = add_options(
 def record(stack: str | None, data: Path | None, as_json: bool) -> None:
     """Record how the model embeds ten fixed texts, as queries and as documents.
 
-    An earlier record is replaced. Do it again after a deliberate change of the model, once the collection is
-    embedded anew.
+    An earlier record is replaced. Record again after a deliberate change of the model, once the collection is
+    embedded with it.
     """
     options = parse_options(None, data, as_json)
     if stack is not None:

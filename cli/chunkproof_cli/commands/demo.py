@@ -40,9 +40,15 @@ QUESTIONS = (
     "How many neighbours should each node of the graph have?",
 )
 STEP_MS = 60_000
+EXAMPLES = """\b
+Examples:
+  chunkproof demo
+  chunkproof demo --open
+  chunkproof demo --export chunks.jsonl --export-suite suite.yaml
+"""
 
 
-@click.command()
+@click.command(epilog=EXAMPLES)
 @data_option("; a new temporary folder by default")
 @option("--export FILE", "Only write the sample handbook to FILE as chunks.jsonl.")
 @option("--export-suite FILE", "Only write the sample suite to FILE as YAML.")

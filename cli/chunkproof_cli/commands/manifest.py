@@ -14,13 +14,7 @@ from chunkproof.collection.reader import Reader
 from chunkproof.service.terminal import new_deadline
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.loading import ChunkRecord, check_chunks
-from chunkproof_cli.manifest_sources import (
-    EntryShape,
-    ManifestSource,
-    open_collection,
-    open_source,
-    write_manifest,
-)
+from chunkproof_cli.manifest_sources import EntryShape, ManifestSource, open_collection, open_source, write_manifest
 from chunkproof_cli.options import common_options, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 

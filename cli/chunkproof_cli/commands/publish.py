@@ -35,12 +35,12 @@ Examples:
 @option("--bucket NAME", "The bucket of published collections, instead of a stack's.")
 @option("--dry-run", "Only say how large it is, and whether the functions have room for it.")
 @option("--list lists", "List the versions that were published, the latest first.")
-@option("--rollback", "Put the version before the current one in force again.")
-@option("--version version HASH", "Put this version in force; its first digits suffice.")
-@option("--prune", "Delete old versions, and the parts that no version has any more.")
+@option("--rollback", "Go back to the version before the current one.")
+@option("--version version HASH", "Make this version the current one; its first digits suffice.")
+@option("--prune", "Delete old versions, and the parts that no version uses any more.")
 @option(
     "--keep N",
-    "With --prune: how many versions stay, the one in force and those before it.",
+    "With --prune: how many versions to keep, counting the current one.",
     type=click.IntRange(min=1),
 )
 @key_option

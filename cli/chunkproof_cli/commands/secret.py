@@ -14,8 +14,14 @@ from chunkproof_cli.output import print_line
 KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY", "OPENAI_API_KEY")
 OTHER_KEY = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 
+EXAMPLES = """\b
+Examples:
+  chunkproof secret
+  chunkproof secret --name chunkproof-prod < keys.json
+"""
 
-@click.command()
+
+@click.command(epilog=EXAMPLES)
 @option("--name TEXT", "Name of the secret.", "chunkproof-keys")
 @option("--kms-key ARN", "Customer-managed key to encrypt it with.")
 @reject_api("keys are stored in Secrets Manager, not in a stack")

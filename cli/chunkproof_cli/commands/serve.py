@@ -24,14 +24,7 @@ from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import discard_stdout
 from chunkproof_cli.local.console import build_console, check_suite_file
 from chunkproof_cli.local.gateway import FUNCTIONS, Gateway, load_function
-from chunkproof_cli.options import (
-    embedder_option,
-    option,
-    parse_options,
-    port_option,
-    reject_api,
-    store_options,
-)
+from chunkproof_cli.options import embedder_option, option, parse_options, port_option, reject_api, store_options
 from chunkproof_cli.output import print_note
 
 EXAMPLES = """\b
@@ -108,9 +101,9 @@ def _check_workers(settings: Settings, suite: Path | None) -> None:
 
 
 def _start_workers(count: int) -> bool:
-    """Fork so many processes; returns True in the first one, which ends the others when it ends.
+    """Fork this many workers; return True in the parent, False in a worker.
 
-    The others write their log lines to a pipe, which the first one copies to its own log, line by line.
+    Workers end with the parent, which copies their log lines to its own log.
     """
     alive, ends_with_this = os.pipe()
     logs = []
@@ -129,7 +122,7 @@ def _start_workers(count: int) -> bool:
 
 
 def _end_with(alive: int) -> None:
-    """Wait until the first process has ended, however that happened, and then end as on Ctrl-C."""
+    """Wait until the parent process has ended, however that happened, then end as on Ctrl-C."""
     os.read(alive, 1)
     os.kill(os.getpid(), SIGTERM)
 

@@ -85,7 +85,7 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     """
     given = parse_options(**common)
     if output and output.exists():
-        raise click.BadParameter(f"{output} exists", param_hint="-o")
+        raise click.BadParameter(f"{output} exists already; name a new file", param_hint="-o")
     text, cases = TEMPLATE, 2
     if from_collection:
         with open_services(given) as services:
@@ -103,7 +103,7 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     try:
         write_new_file(output, text)
     except FileExistsError:
-        raise click.BadParameter(f"{output} exists", param_hint="-o") from None
+        raise click.BadParameter(f"{output} exists already; name a new file", param_hint="-o") from None
     print_note(f"{cases} cases are in {output}; chunkproof suite run {output} runs them")
 
 

@@ -165,7 +165,7 @@ def _find_by_field(field: str, ids: Sequence[str], collection: Collection) -> se
 
 
 def _find_values(field: str, values: Sequence[Scalar], collection: Collection) -> set[str]:
-    """Return those of the values that some point has.
+    """Return the values that at least one point has.
 
     Each page removes the values that it shows, so that a document of many chunks fills one page at most.
     """

@@ -287,7 +287,7 @@ Examples:
 @json_option
 @reject_api("a stack is named with --stack")
 def publish(stack: str, as_json: bool, **options: Any) -> None:
-    """Make SUITE the one that a deployed stack runs on its schedule and after each deployment.
+    """Set SUITE as the suite that a deployed stack runs on its schedule and after each deployment.
 
     Any kind of suite is uploaded as JSON; the previous version is kept for KeptDays days.
     """

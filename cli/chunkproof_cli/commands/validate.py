@@ -31,11 +31,7 @@ Examples:
 
 # By what else a chunk can be named, if no other has the same.
 NAMING_FIELDS, MOST_NAMED = ("url", "document_id", "section_heading", "document_title"), 6
-VERDICTS = {
-    None: Text("n/a", style="dim"),
-    True: Text("pass", style="green"),
-    False: Text("FAIL", style="bold red"),
-}
+VERDICTS = {None: Text("n/a", style="dim"), True: Text("pass", style="green"), False: Text("FAIL", style="bold red")}
 FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256": "--sha256"}
 
 

@@ -45,7 +45,7 @@ Examples:
     "What the search should find: a chunk, point or document id, a URL, or a text that a chunk has.",
     required=True,
 )
-@search_options(*SEARCH_OPTIONS)
+@search_options(*(name for name in SEARCH_OPTIONS if name != "receipt"))
 @option(
     "--snapshot before FILE",
     "A snapshot from before (chunkproof snapshot): former texts and vectors are tried too.",

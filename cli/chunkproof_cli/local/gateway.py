@@ -358,7 +358,7 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 def _document_profiles(search: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Add the other shapes of a response to the route, and their schemas to the others."""
+    """Add the response profiles to the route, and their schemas to the document."""
     search["parameters"] = [
         {
             "name": "profile",

@@ -29,11 +29,7 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
         return CallToolResult.model_validate(tool_result(answer))
 
     return Server(
-        "chunkproof",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "chunkproof", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 

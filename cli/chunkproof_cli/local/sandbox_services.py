@@ -100,13 +100,7 @@ class QdrantServer:
         """Start it, and return when it answers."""
         log = (self.home / "qdrant.log").open("ab")
         self.process = subprocess.Popen(
-            self.command,
-            cwd=self.home,
-            env=self.env,
-            stdout=log,
-            stderr=log,
-            user=self.user,
-            start_new_session=True,
+            self.command, cwd=self.home, env=self.env, stdout=log, stderr=log, user=self.user, start_new_session=True
         )
         log.close()
         wait_until_ready(self.url, lambda: self.process is not None and self.process.poll() is None)

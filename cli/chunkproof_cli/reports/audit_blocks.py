@@ -1,4 +1,4 @@
-"""What the report of an audit shows, and that of an absence."""
+"""The blocks of audit and absence reports."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a report shows, without how: a kind of report yields these blocks once, and each medium has one renderer."""
+"""The parts of a report, whatever its format: each kind of report yields these blocks, and each format renders them."""
 
 import re
 import unicodedata
@@ -31,7 +31,7 @@ class Medium(Flag):
 
 
 class Tone(StrEnum):
-    """What a text means to the reader; the values are classes of the stylesheet."""
+    """The meaning of a text, such as good or bad; the values are classes of the stylesheet."""
 
     PLAIN = ""
     GOOD = "passed"
@@ -131,8 +131,8 @@ class FactList(Block):
 class Table(Block):
     """Rows under headings; the first cell of a row is its heading.
 
-    `total` counts the rows where only some are given, and `rest` says where the others are. A renderer without room
-    for all rows shows the first ones.
+    `total` is the number of all rows where `rows` has only some, and `rest` says where the rest are. A renderer without
+    room for all rows shows the first ones.
     """
 
     head: Sequence[str]
@@ -174,7 +174,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart(Block):
-    """Bars to compare with each other, and with `mark` if there is one; the second heading is that of the bars."""
+    """Bars to compare with each other, and with `mark` if there is one; the second heading belongs to the bars."""
 
     head: Sequence[str]
     bars: Sequence[Bar]
@@ -247,7 +247,7 @@ class CaseRow:
 
 @dataclass(frozen=True)
 class Entries(PageBlock):
-    """What was found, one after the other on a page, each unfolded; steps if they build on each other."""
+    """A list of findings on a page, each unfolded; `are_steps` if each builds on the one before."""
 
     entries: Sequence[CaseRow]
     are_steps: bool = False

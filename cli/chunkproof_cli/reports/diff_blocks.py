@@ -1,4 +1,4 @@
-"""What the reports of a diff and of `why` show."""
+"""The blocks of diff and `why` reports."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a latency report shows."""
+"""The blocks of latency reports."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a suite report shows, and a comparison of configurations."""
+"""The blocks of suite reports and of comparisons of configurations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

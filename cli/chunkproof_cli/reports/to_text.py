@@ -82,7 +82,7 @@ def _text_lines(block: Block) -> Iterator[str]:
 
 
 def _align(table: Table) -> Iterator[str]:
-    """Pad the columns, those of figures on the left; a cell that is wider than a column may be pushes the others."""
+    """Pad the columns, aligning figures to the right; a cell wider than `WIDEST_COLUMN` moves the cells behind it."""
     lines = [[shorten(text, LONGEST_CELL) for text in row] for row in (table.head, *table.rows)]
     widths = [min(WIDEST_COLUMN, max(map(len, column))) for column in zip(*lines, strict=True)]
     columns = list(zip(table.figure_columns(), widths, strict=True))

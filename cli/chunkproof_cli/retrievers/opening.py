@@ -25,7 +25,7 @@ from chunkproof.base.files import read_text
 from chunkproof.base.request import Stopwatch
 from chunkproof.contract import CollectionInfo, ExecutionMetadata, RetrievalResponse, ValidationResult
 from chunkproof.contract.response import ForeignResult
-from chunkproof.embedders.python_embedder import describe_exception, import_target
+from chunkproof.embedders.python_embedder import as_coroutine, describe_exception, import_target, parameters_of
 from chunkproof.proof.backend import Backend
 from chunkproof.service.terminal import default_data_folder
 from chunkproof.suite.cases import TestCase
@@ -114,7 +114,7 @@ class RetrieverBackend:
         return self.store
 
     def _keep(self, results: list[RetrieverResult], request: dict[str, Any]) -> list[RetrieverResult]:
-        """Leave out results below the request's least score, which only cases that expect no results have."""
+        """Leave out results below the request's threshold, which only cases that expect no results have."""
         least = request.get("similarity_threshold") or 0.0
         if not least or not results:
             return results
@@ -170,7 +170,7 @@ def _key(request: Mapping[str, Any]) -> str:
 
 
 def _read_run(file: Path) -> dict[str, list[Any]]:
-    """Read the results of each query; those of a TREC run are ordered by score as trec_eval does, then by rank."""
+    """Read the results of each query; order a TREC run by score, as trec_eval does, then by rank."""
     text = read_text(file)
     parse = _parse_record if text.lstrip().startswith("{") else _parse_trec
     rows: dict[str, list[Any]] = {}
@@ -345,7 +345,7 @@ class PythonRetriever(Retriever):
 
     def __init__(self, name: str, mapper: Mapper) -> None:
         target = import_target(name, OPTION)
-        if inspect.isfunction(target) and not _parameters(target):
+        if inspect.isfunction(target) and not parameters_of(target):
             target = _make(target, name)  # a factory
         self._call = _choose_call(target, mapper, name)
         # One loop for all calls: what async clients hold belongs to the loop that they were first used in.
@@ -367,7 +367,7 @@ class PythonRetriever(Retriever):
         with self._lock:
             if self._portal is None:
                 self._portal = self._open.enter_context(start_blocking_portal())
-        return self._portal.call(_as_coroutine, answer)
+        return self._portal.call(as_coroutine, answer)
 
     def close(self) -> None:
         """Stop the loop of asynchronous calls; the object itself belongs to its module."""
@@ -391,7 +391,7 @@ def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[st
             f"--retriever {name}: {type(target).__name__} is no retriever; name a function that takes the query, "
             f"or an object with one of the methods {', '.join(METHODS)}"
         )
-    named = [] if is_pipeline else [parameter.name for parameter in _parameters(function)]
+    named = [] if is_pipeline else [parameter.name for parameter in parameters_of(function)]
 
     def call(request: Mapping[str, Any]) -> Any:
         mapper.check_filters(request, taken=mapper.request is None and "filters" in named)
@@ -417,7 +417,7 @@ def _find_method(target: Any) -> Callable[..., Any] | None:
 
 def _call_by_signature(function: Callable[..., Any], request: Mapping[str, Any]) -> Any:
     """Pass the query by name or as the first argument, and whatever else the parameters ask for."""
-    parameters = _parameters(function)
+    parameters = parameters_of(function)
     named = [p.name for p in parameters if p.kind not in (*VARIADIC, inspect.Parameter.POSITIONAL_ONLY)]
     given = {name: request["top_k"] for name in named if name in TOP_K_NAMES}
     given |= {name: request.get(name) for name in named if name in PASSED_ON}
@@ -426,13 +426,6 @@ def _call_by_signature(function: Callable[..., Any], request: Mapping[str, Any])
         query = next((name for name in named if name in QUERY_NAMES), first.name)
         return function(**{query: request["query_text"]}, **given)
     return function(request["query_text"], **given)
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # of C
-        return [inspect.Parameter("query", inspect.Parameter.POSITIONAL_ONLY)]
 
 
 def _fill_pipeline(pipeline: Any, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -452,7 +445,3 @@ def _fill_pipeline(pipeline: Any, request: Mapping[str, Any]) -> dict[str, dict[
             '{"request": {"embedder": {"text": "{query_text}"}}}'
         )
     return filled
-
-
-async def _as_coroutine(answer: Awaitable[Any]) -> Any:
-    return await answer

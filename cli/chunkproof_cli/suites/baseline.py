@@ -29,7 +29,7 @@ GATED = (SHARE_PASSED, "recall@5", "mrr@10")
 CHANCE = 0.05 / len(GATED)
 LEAST_CHANGES = ceil(-log2(CHANCE))
 ROUNDS, SEED = 20_000, 20_250_101
-# Up to so many changed cases, all choices of signs are tried: 16,384.
+# With up to this many changed cases, every choice of signs is tried: 16,384.
 MAX_ENUMERATED = 14
 # Differences are between shares of small counts; anything smaller than this is rounding.
 SAME = 1e-9

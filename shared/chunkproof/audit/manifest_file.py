@@ -28,7 +28,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.files import replace_file
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.contract import Model, Request, read_json
-from chunkproof.contract.model import MAX_ID, BrokenRules, Reading
+from chunkproof.contract.model import MAX_ID, BrokenRules, ParseContext
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.store_port import PointId, Vector
 
@@ -41,7 +41,7 @@ MAX_LINE = 32_000_000
 # And any number of short ones: real manifests become 3 to 20 times as large, bombs a thousand times and more.
 MAX_TIMES, LEAST_LIMIT = 200, 64_000_000
 LINE = "The line"  # what messages call a line of a manifest
-READING = Reading(subject=LINE)
+READING = ParseContext(subject=LINE)
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 FORMAT_VERSION = "1.0"
 _HEADER_START, _END_START = b'{"format"', b'{"end"'

@@ -66,8 +66,8 @@ class EmbedderConfig(BaseModel):
     """The embedder of a collection; `place` is the setting that it comes from, as messages name it.
 
     `key` names the variable, or the entry of the secret, that holds the key. `query_fields` and `document_fields` are
-    added to the requests of an OpenAI-compatible service. `same_space` lists models whose vectors can be compared with
-    those of `model`.
+    added to the requests of an OpenAI-compatible service. `same_space` lists models whose vectors are comparable with
+    the vectors of `model`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, strict=True)

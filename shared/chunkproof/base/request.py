@@ -44,7 +44,7 @@ class Deadline:
     def __init__(self, budget_ms: float) -> None:
         self.budget_ms = budget_ms
         self.max_response_bytes = MAX_RESPONSE_BYTES
-        # Whether a call asks for so much that a failure says nothing about the service.
+        # Whether a call asks for so much data that its failure says nothing about the health of the service.
         self.is_heavy = False
         self._started = monotonic()
 
@@ -54,7 +54,7 @@ class Deadline:
         return self._started
 
     def limit_responses(self, max_bytes: int, *, is_heavy: bool = False) -> "Deadline":
-        """Return the same deadline, for calls whose responses have at most so many bytes.
+        """Return a copy that also caps the response size.
 
         Reading a response costs processor time in proportion to its size, which no timeout of a socket limits.
         """
@@ -65,7 +65,7 @@ class Deadline:
         return limited
 
     def less(self, ms: float) -> "Deadline":
-        """Return a deadline that is so many milliseconds earlier, for a call after which something else must follow."""
+        """Return a copy that ends this many milliseconds earlier, to leave time for what follows a call."""
         earlier = copy(self)
         earlier.budget_ms = self.budget_ms - ms
         return earlier
@@ -204,7 +204,7 @@ class RequestTrace:
     failed_queries: int | None = None
     timed_out_queries: int | None = None
 
-    # Not logged: the last round trip to the store, of which the response has whole milliseconds.
+    # Not logged: the last round trip to the store; the response rounds it to whole milliseconds.
     round_trip_ms: float | None = None
 
     def __init__(self) -> None:

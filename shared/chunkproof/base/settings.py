@@ -24,15 +24,7 @@ from chunkproof.contract.query_options import MODEL_NAME, MODEL_PATTERN
 
 CANONICAL_FIELDS = ("text", *ChunkMetadata.model_fields)
 # The settings that an embedder has fields for.
-_EMBEDDER_FIELDS = {
-    "model": "CHUNKPROOF_MODEL",
-    "query_model": "CHUNKPROOF_QUERY_MODEL",
-    "dimension": "CHUNKPROOF_DIMENSION",
-    "query_prefix": "CHUNKPROOF_QUERY_PREFIX",
-    "document_prefix": "CHUNKPROOF_DOCUMENT_PREFIX",
-    "max_tokens": "CHUNKPROOF_MAX_TOKENS",
-    "same_space": "CHUNKPROOF_SAME_SPACE",
-}
+_EMBEDDER_FIELDS = ("model", "query_model", "dimension", "query_prefix", "document_prefix", "max_tokens", "same_space")
 
 
 def _comma_separated(value: Any) -> Any:
@@ -96,7 +88,8 @@ CollectionNames = Annotated[tuple[str, ...], BeforeValidator(_collections)]
 PayloadRows = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_payload_map), AfterValidator(_known_fields)]
 
 
-def _setting(variable: str, default: Any, description: str, allowed: str, **rule: Any) -> Any:
+def _setting(variable: str, default: Any, description: str, allowed: str = "", **rule: Any) -> Any:
+    allowed = allowed or f"{rule['ge']} to {rule['le']}"
     return Field(default, alias=variable, description=description, json_schema_extra={"allowed": allowed}, **rule)
 
 
@@ -106,10 +99,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     qdrant_url: Url | None = _setting(
-        "QDRANT_URL",
-        None,
-        "Qdrant's address. Unset on a terminal: the embedded store.",
-        "an http or https URL",
+        "QDRANT_URL", None, "Qdrant's address. Unset on a terminal: the embedded store.", "an http or https URL"
     )
     published_bucket: str | None = _setting(
         "CHUNKPROOF_PUBLISHED_BUCKET",
@@ -156,7 +146,6 @@ class Settings(BaseModel):
         "CHUNKPROOF_SECRETS_PORT",
         None,
         "Port of AWS's Parameters and Secrets extension. Unset: the function calls Secrets Manager.",
-        "1 to 65535",
         ge=1,
         le=65_535,
     )
@@ -167,10 +156,7 @@ class Settings(BaseModel):
         "CHUNKPROOF_TOKEN", None, "Bearer token for a deployed stack that asks for one (`--api`).", "text"
     )
     collection: str = _setting(
-        "CHUNKPROOF_COLLECTION",
-        "documentation",
-        "Collection of requests that name none.",
-        "a collection's name",
+        "CHUNKPROOF_COLLECTION", "documentation", "Collection of requests that name none.", "a collection's name"
     )
     allowed_collections: CollectionNames = _setting(
         "CHUNKPROOF_ALLOWED_COLLECTIONS",
@@ -179,10 +165,7 @@ class Settings(BaseModel):
         "names, comma-separated, or `*` for all",
     )
     vector_name: str | None = _setting(
-        "CHUNKPROOF_VECTOR_NAME",
-        None,
-        "Which dense vector, where a collection has several.",
-        "a vector's name",
+        "CHUNKPROOF_VECTOR_NAME", None, "Which dense vector, where a collection has several.", "a vector's name"
     )
     embedder: Provider | None = _setting(
         "CHUNKPROOF_EMBEDDER",
@@ -206,7 +189,6 @@ class Settings(BaseModel):
         "CHUNKPROOF_DIMENSION",
         None,
         "Size of embeddings to ask for, where the model offers several (Cohere's from embed-v4 on).",
-        "1 to 65536",
         ge=1,
         le=65536,
     )
@@ -227,7 +209,6 @@ class Settings(BaseModel):
         "CHUNKPROOF_RERANK_CANDIDATES",
         50,
         "Results of a search that are reranked, unless a request says otherwise.",
-        "1 to 1000",
         ge=1,
         le=1_000,
     )
@@ -238,10 +219,7 @@ class Settings(BaseModel):
         "text",
     )
     document_prefix: str = _setting(
-        "CHUNKPROOF_DOCUMENT_PREFIX",
-        "",
-        "Text that the model expects before a document, such as `passage: `.",
-        "text",
+        "CHUNKPROOF_DOCUMENT_PREFIX", "", "Text that the model expects before a document, such as `passage: `.", "text"
     )
     max_tokens: int | None = _setting(
         "CHUNKPROOF_MAX_TOKENS",
@@ -263,18 +241,13 @@ class Settings(BaseModel):
         'JSON such as {"docs": {"provider": "openai", "model": "text-embedding-3-small"}}, with the fields '
         + ", ".join(FIELD_NAMES),
     )
-    min_query_chars: int = _setting(
-        "CHUNKPROOF_MIN_QUERY_CHARS", 1, "Minimum length of a query.", "1 to 10000", ge=1, le=10_000
-    )
-    max_query_chars: int = _setting(
-        "CHUNKPROOF_MAX_QUERY_CHARS", 10_000, "Maximum length of a query.", "1 to 10000", ge=1, le=10_000
-    )
-    max_top_k: int = _setting("CHUNKPROOF_MAX_TOP_K", 1_000, "Maximum `top_k`.", "1 to 1000", ge=1, le=1_000)
+    min_query_chars: int = _setting("CHUNKPROOF_MIN_QUERY_CHARS", 1, "Minimum length of a query.", ge=1, le=10_000)
+    max_query_chars: int = _setting("CHUNKPROOF_MAX_QUERY_CHARS", 10_000, "Maximum length of a query.", ge=1, le=10_000)
+    max_top_k: int = _setting("CHUNKPROOF_MAX_TOP_K", 1_000, "Maximum `top_k`.", ge=1, le=1_000)
     deadline_ms: int | None = _setting(
         "CHUNKPROOF_DEADLINE_MS",
         None,
         "Time limit of a response. Unset: 2000 in Lambda, 10000 on a terminal.",
-        "1 to 900000",
         ge=1,
         le=900_000,
     )
@@ -282,7 +255,6 @@ class Settings(BaseModel):
         "CHUNKPROOF_LATENCY_TARGET_MS",
         2_000,
         "Target for the time of a response; slower ones are counted and logged.",
-        "1 to 900000",
         ge=1,
         le=900_000,
     )
@@ -297,7 +269,6 @@ class Settings(BaseModel):
         "CHUNKPROOF_CACHE_ENTRIES",
         1_000,
         "Query embeddings kept in memory, some 8 kB each for 1,024 values; 0 keeps none.",
-        "0 to 100000",
         ge=0,
         le=100_000,
     )
@@ -439,8 +410,8 @@ class Settings(BaseModel):
             return EmbedderConfig.model_validate({"provider": provider, "place": "CHUNKPROOF_EMBEDDER", **given})
         except ValidationError as error:
             reason = str(error.errors()[0].get("ctx", {}).get("error", "it does not fit"))
-            for name, variable in _EMBEDDER_FIELDS.items():
-                reason = re.sub(rf"^{name}\b", variable, reason)
+            for name in _EMBEDDER_FIELDS:
+                reason = re.sub(rf"^{name}\b", str(type(self).model_fields[name].alias), reason)
             raise SettingsError(f"CHUNKPROOF_EMBEDDER is {provider}: {reason}") from None
 
     @classmethod
@@ -465,8 +436,5 @@ class Settings(BaseModel):
     def limits(self) -> Limits:
         """The limits that requests are checked against."""
         return Limits(
-            self.min_query_chars,
-            self.max_query_chars,
-            self.max_top_k,
-            max(self.max_top_k, self.rerank_candidates),
+            self.min_query_chars, self.max_query_chars, self.max_top_k, max(self.max_top_k, self.rerank_candidates)
         )

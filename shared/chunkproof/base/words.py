@@ -92,7 +92,7 @@ def _find_pairs(run: str, offset: int, pairs: frozenset[str]) -> Iterator[Match]
 
 
 def fold(word: str) -> str:
-    """Return the word as it is compared: in any case, and in any canonically equivalent spelling.
+    """Return the word as it is compared: without case, and the same for all canonically equivalent spellings.
 
     Sorting n combining marks takes n² steps, so words are limited to `MAX_WORD`.
     """

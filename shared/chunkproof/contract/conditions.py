@@ -17,9 +17,9 @@ MAX_VALUES = 1_000
 MAX_PATH_CHARS = 1_000
 # Of all names and values together: filters are written once for each query, leg and payload path.
 MAX_FILTER_CHARS = 100_000
-# Beyond so many times the limits, filters are refused before each of their problems is described.
+# Filters beyond this multiple of the limits are refused without a description of each problem.
 CLOSELY = 2
-# All queries of a request together may have filters of so many times the limits: each costs its query time.
+# The filters of all queries of a request together may reach this multiple of the limits: each takes time.
 IN_ALL = 4
 
 
@@ -157,7 +157,7 @@ def _count(value: Any) -> tuple[int, int, int]:
 
 
 def _excess(conditions: int, values: int, times: int = 1) -> Iterator[str]:
-    """Check the limits on the number of conditions and values, or so many times those."""
+    """Yield a message for each limit, times `times`, that the numbers of conditions and values exceed."""
     if conditions > times * MAX_CONDITIONS:
         yield f"filters must have at most {times * MAX_CONDITIONS} conditions, not {conditions}"
     if values > times * MAX_VALUES:

@@ -70,11 +70,7 @@ def read_json(body: str | bytes, subject: str = BODY, max_values: int = sys.maxs
         raise InvalidParameterError(f"{subject} has more than {max_values:,} values")
     try:
         return json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_CONSTANTS.__getitem__,
-            parse_float=_float,
-            parse_int=_int,
+            text, object_pairs_hook=_object, parse_constant=_CONSTANTS.__getitem__, parse_float=_float, parse_int=_int
         )
     except json.JSONDecodeError as error:
         raise InvalidParameterError(
@@ -233,7 +229,7 @@ Items = Annotated[tuple[Item, ...], Field(strict=False, fail_fast=True)]
 Milliseconds = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=0)]
 
-# Most models are built when they are first used; those of every search are built at once.
+# Most models are built when they are first used; the models of every search are built at once.
 AT_ONCE = ConfigDict(defer_build=False)
 AS_STORED = ConfigDict(allow_inf_nan=True, defer_build=False)
 
@@ -293,15 +289,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a document is read: the limits in force, and what messages call the document."""
+class ParseContext:
+    """The limits in force, and what messages call the document that is parsed."""
 
     limits: Limits = Limits()
     subject: str = BODY
 
     @classmethod
-    def of(cls, info: ValidationInfo) -> "Reading":
-        """Return the one that `Request.parse` passed, else the default."""
+    def of(cls, info: ValidationInfo) -> "ParseContext":
+        """Return the context that `Request.parse` passed, else the default."""
         return info.context if isinstance(info.context, cls) else cls()
 
 
@@ -349,7 +345,7 @@ class Request(Model):
         """Read the request from a JSON document; `InvalidParameterError` lists all of its problems."""
         if cls.list_field is not None and isinstance(document, list):
             document = {cls.list_field: document}
-        return cls.model_validate(document, context=Reading(limits or Limits(), subject))
+        return cls.model_validate(document, context=ParseContext(limits or Limits(), subject))
 
     @model_validator(mode="wrap")
     @classmethod
@@ -358,19 +354,19 @@ class Request(Model):
     ) -> Self:
         if isinstance(document, cls):
             return document
-        reading = Reading.of(info)
+        context = ParseContext.of(info)
         if not isinstance(document, dict):
-            raise InvalidParameterError(f"{reading.subject} must be a JSON object")
+            raise InvalidParameterError(f"{context.subject} must be a JSON object")
         if len(document) > MAX_FIELDS and cls.model_config.get("extra") == "forbid":
-            raise InvalidParameterError(f"{reading.subject} has {len(document):,} fields; {MAX_FIELDS} are the most")
-        faults = Faults(document, reading.subject, without=cls.read_later)
+            raise InvalidParameterError(f"{context.subject} has {len(document):,} fields; {MAX_FIELDS} are the most")
+        faults = Faults(document, context.subject, without=cls.read_later)
         problems = [fault.message for fault in faults.listed]
         if faults.more:
             raise InvalidParameterError.listing(problems, faults.more)
         more = 0
         fields = cls._canonical(document, problems)
         try:
-            request = validate({**cls.defaults(reading.limits), **fields})
+            request = validate({**cls.defaults(context.limits), **fields})
         except ValidationError as error:
             faulty = {(cls.aliases.get(str(first), first), *rest) for first, *rest in (f.path for f in faults.listed)}
             found, more = cls._messages(error, without=faulty)
@@ -448,11 +444,30 @@ def _check_not_blank(text: str, info: ValidationInfo) -> str:
     return text
 
 
+def _check_name(name: str, info: ValidationInfo) -> str:
+    if not name.strip() or len(name) > MAX_NAME:
+        raise BrokenRules(f"{info.field_name} must have 1 to {MAX_NAME} characters")
+    return name
+
+
+def between(least: float, most: float) -> AfterValidator:
+    """Return the rule that a number is within these bounds; its message names the field."""
+
+    def check(number: float | None, info: ValidationInfo) -> float | None:
+        if number is not None and not least <= number <= most:
+            raise BrokenRules(f"{info.field_name} must be between {least} and {most}")
+        return number
+
+    return AfterValidator(check)
+
+
 NotBlank = Annotated[str, AfterValidator(_check_not_blank)]
+# What a caller calls a collection or a query.
+Name = Annotated[str, AfterValidator(_check_name)]
 
 
 class Problems:
-    """Collects what is wrong with a value: the first places are described, the others counted."""
+    """Collects the problems of a value: the first ones are described, the rest are counted."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -471,10 +486,10 @@ class Problems:
             raise BrokenRules(*self.messages, more=self.more)
 
 
-def check_shown(name: str, shown: float, computed: float) -> None:
-    """Refuse a figure that does not follow from the fields that it is computed from."""
-    if not isclose(shown, computed, rel_tol=1e-6, abs_tol=1e-6):
-        raise BrokenRules(f"{name} must be {computed:g}, as the other fields have it, not {shown:g}")
+def check_derived(name: str, value: float, computed: float) -> None:
+    """Check that a derived field equals its computed value."""
+    if not isclose(value, computed, rel_tol=1e-6, abs_tol=1e-6):
+        raise BrokenRules(f"{name} must be {computed:g}, which follows from the other fields, not {value:g}")
 
 
 def unknown_field(name: str, known: Sequence[str]) -> str:
@@ -503,13 +518,6 @@ def read_name(value: Any) -> str | None:
     """Return a caller's name for something as an error response repeats it; None if it is not one."""
     is_name = isinstance(value, str) and 0 < len(value) <= MAX_NAME and not has_lone_surrogate(value)
     return value if is_name else None
-
-
-def check_name(name: str | None, field: str) -> str | None:
-    """Return a caller's name for something if its length is allowed."""
-    if name is not None and not (name.strip() and len(name) <= MAX_NAME):
-        raise BrokenRules(f"{field} must have 1 to {MAX_NAME} characters")
-    return name
 
 
 def parse_time(text: str) -> datetime | None:

@@ -138,7 +138,7 @@ class NestedResult(Model):
 
 
 def _to_nested_result(result: Any) -> Any:
-    """Return a result of a search in this shape, and anything else as it is."""
+    """Convert a search result to this shape; return any other value unchanged."""
     if not isinstance(result, SearchResult):
         return result
     metadata = NestedMetadata(**_rename(result, _NESTED))
@@ -245,7 +245,7 @@ def _rename(result: SearchResult, names: Mapping[str, str]) -> dict[str, Any]:
     return {name: fields[field] for name, field in names.items() if field in fields}
 
 
-# The error's name where it is not that of the first class with the code.
+# The error's name where it differs from the first class with the code.
 _CLASSES = {
     "INTERNAL": "InternalError",
     "EMBEDDING_TIMEOUT": "TimeoutError",

@@ -19,23 +19,18 @@ from pydantic import (
 )
 
 from chunkproof.base.errors import InvalidParameterError
-from chunkproof.contract.conditions import (
-    Condition,
-    check_all_filters,
-    format_filters,
-    is_payload_path,
-    parse_filters,
-)
+from chunkproof.contract.conditions import Condition, check_all_filters, format_filters, is_payload_path, parse_filters
 from chunkproof.contract.model import (
     MAX_FIELDS,
     MAX_NAME,
     BrokenRules,
     Faulty,
     Limits,
+    Name,
+    ParseContext,
     Problems,
-    Reading,
     Request,
-    check_name,
+    between,
     display_name,
     parse_time,
 )
@@ -51,12 +46,12 @@ from chunkproof.contract.query_options import (
 )
 
 MAX_QUERIES = 32
-# These belong to the request, not to each of its queries.
 # Fields that cannot be combined with others, or only with some.
 _COMBINED = frozenset(
     ("queries", "mode", "params", "fusion", "diversity", "group_by", "group_size", "cursor", "rerank", "highlight")
 ) | {"neighbours"}
 _ADDITIONS = {"rerank", "highlight", "neighbours"}
+# These belong to the request, not to each of its queries.
 _OF_THE_REQUEST = {"queries", "query_id", "created_at"}
 # Some clients send these empty where they have none.
 _MAY_BE_EMPTY = {"query_id", "created_at", "timestamp"}
@@ -116,11 +111,6 @@ MAX_GROUP_SIZE = 100
 # Results of a search by words that are selected for diversity: their vectors are compared in this process.
 MAX_DIVERSE = 100
 MAX_CURSOR = 40_000
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "similarity_threshold": (0.0, 1.0),
-    "diversity": (0.0, 1.0),
-    "group_size": (1, MAX_GROUP_SIZE),
-}
 
 
 def _time(value: Any) -> Any:
@@ -214,10 +204,10 @@ class SearchQuery(Request):
         None, strict=False, description="An embedding instead of a text, of the collection's dimension"
     )
     top_k: int = Field(DEFAULT_TOP_K, description="At most this many results")
-    similarity_threshold: Annotated[float, BeforeValidator(_no_overflow)] = Field(
+    similarity_threshold: Annotated[float, BeforeValidator(_no_overflow), between(0.0, 1.0)] = Field(
         0.0, description="Least score of a result, inclusive"
     )
-    collection: str | None = Field(None, description="Which collection; the deployment's own by default")
+    collection: Name | None = Field(None, description="Which collection; the deployment's own by default")
     filters: Filters = Field((), description="Conditions on payload fields, all of which must hold")
     include_metadata: bool = Field(True, description="False leaves only chunk_id and url in metadata")
     with_payload: bool = Field(False, description="Add each result's raw payload")
@@ -232,12 +222,13 @@ class SearchQuery(Request):
         None, description="How the index is searched; by default as the collection is configured"
     )
     group_by: str | None = Field(
-        None, description="A field, such as document_id, of which each value has at most group_size results"
+        None, description="A field, such as document_id; each of its values has at most group_size results"
     )
-    group_size: int | None = Field(None, description="Most results for each value of group_by, 1 by default")
-    diversity: Annotated[float | None, BeforeValidator(_no_overflow)] = Field(
-        None,
-        description="Prefer results that differ from each other, from 0 (not at all) to 1 (above all else): MMR",
+    group_size: Annotated[int | None, between(1, MAX_GROUP_SIZE)] = Field(
+        None, description="Most results for each value of group_by, 1 by default"
+    )
+    diversity: Annotated[float | None, BeforeValidator(_no_overflow), between(0.0, 1.0)] = Field(
+        None, description="Prefer results that differ from each other, from 0 (not at all) to 1 (above all else): MMR"
     )
     cursor: str | None = Field(
         None, description='"start" for the first of several pages, then the next_cursor of the page before'
@@ -246,11 +237,13 @@ class SearchQuery(Request):
         None, description="Order the results by a model that reads query and text together; true takes the defaults"
     )
     highlight: bool = Field(False, description="Add the sentence of each result nearest to the query, and its words")
-    require_integrity: bool = Field(False, description="Leave out chunks whose text is not the one that was hashed")
+    require_integrity: bool = Field(False, description="Leave out chunks whose text does not match its hash")
     receipt: Annotated[bool | Literal["full"], BeforeValidator(_receipt)] = Field(
         False, description="Add the proof that the results were sealed; full adds the query's text and vector to it"
     )
-    neighbours: NeighbourCount = Field(0, description="Add so many chunks before and after each result in its document")
+    neighbours: NeighbourCount = Field(
+        0, description="Add this many chunks before and after each result in its document"
+    )
     explain: bool = Field(False, description="Add how each result got its rank, and what scores random chunks have")
     queries: Annotated[tuple[Any, ...] | None, BeforeValidator(check_queries)] = Field(
         None,
@@ -263,7 +256,7 @@ class SearchQuery(Request):
             "maxItems": MAX_QUERIES,
         },
     )
-    query_id: str = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
+    query_id: Name = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
     list_field = "queries"
@@ -307,7 +300,7 @@ class SearchQuery(Request):
     @field_validator("query_text")
     @classmethod
     def _text_has_a_fair_length(cls, text: str | None, info: ValidationInfo) -> str | None:
-        limits = Reading.of(info).limits
+        limits = ParseContext.of(info).limits
         if text is not None and not text.strip():
             raise BrokenRules("query_text cannot be empty")
         if text is not None and not limits.min_query_chars <= len(text) <= limits.max_query_chars:
@@ -330,18 +323,10 @@ class SearchQuery(Request):
     @field_validator("top_k")
     @classmethod
     def _top_k_is_within_limits(cls, top_k: int, info: ValidationInfo) -> int:
-        most = Reading.of(info).limits.max_top_k
+        most = ParseContext.of(info).limits.max_top_k
         if not 1 <= top_k <= most:
             raise BrokenRules(f"top_k must be between 1 and {most}")
         return top_k
-
-    @field_validator(*_RANGES)
-    @classmethod
-    def _numbers_are_within_range(cls, number: float | None, info: ValidationInfo) -> float | None:
-        least, most = _RANGES[str(info.field_name)]
-        if number is not None and not least <= number <= most:
-            raise BrokenRules(f"{info.field_name} must be between {least} and {most}")
-        return number
 
     @field_validator("group_by")
     @classmethod
@@ -356,11 +341,6 @@ class SearchQuery(Request):
         if cursor is not None and not 1 <= len(cursor) <= MAX_CURSOR:
             raise BrokenRules('cursor must be "start" or the next_cursor of a response')
         return cursor
-
-    @field_validator("collection", "query_id")
-    @classmethod
-    def _names_are_not_blank(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return check_name(name, str(info.field_name))
 
 
 def _given(document: dict[str, Any]) -> dict[str, Any]:

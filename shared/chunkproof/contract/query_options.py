@@ -5,14 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.model import (
@@ -23,8 +16,9 @@ from chunkproof.contract.model import (
     Items,
     Milliseconds,
     Model,
-    Reading,
+    ParseContext,
     Request,
+    between,
     is_none,
 )
 
@@ -52,6 +46,21 @@ def parse_mode(value: Any) -> Any:
     return Mode(value)
 
 
+def parse_nested(name: str, kind: type[Request]) -> Callable[[Any, ValidationInfo], Any]:
+    """Return a validator for an object inside of a request: its messages name the field with its place."""
+
+    def parse(value: Any, info: ValidationInfo) -> Any:
+        if value is None or isinstance(value, kind | Faulty):
+            return value
+        try:
+            return kind.parse(value, ParseContext.of(info).limits, subject=name)
+        except InvalidParameterError as error:
+            messages = (m if m.startswith(f"{name} ") else f"{name}.{m}" for m in error.messages)
+            raise BrokenRules(*messages) from None
+
+    return parse
+
+
 class Weights(Request):
     """How much each leg counts; only the ratio matters much."""
 
@@ -68,7 +77,9 @@ class FusionOptions(Request):
     """How the results of both legs become one ranking."""
 
     method: Literal["rrf", "dbsf"] = Field("rrf", description="Reciprocal rank fusion, or distribution-based scores")
-    weights: Weights | None = Field(None, description="Of rrf: how much each leg counts; by default the same")
+    weights: Annotated[Weights | None, BeforeValidator(parse_nested("weights", Weights))] = Field(
+        None, description="Of rrf: how much each leg counts; by default the same"
+    )
     k: int | None = Field(None, ge=1, le=MAX_K, description=f"Of rrf: the rank constant, {DEFAULT_K} by default")
     candidates: int | None = Field(
         None, ge=1, le=MAX_CANDIDATES, description="How many results of each leg are fused, at least top_k"
@@ -79,11 +90,6 @@ class FusionOptions(Request):
         """DBSF has no parameters."""
         given = [name for name in ("weights", "k") if fields.get(name) is not None]
         return [f"{name} belongs to rrf, and dbsf has none" for name in given] if fields.get("method") == "dbsf" else []
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _weights_are_right(cls, weights: Any, info: ValidationInfo) -> Any:
-        return parse_nested("weights", Weights)(weights, info)
 
 
 class IndexParams(Request):
@@ -99,21 +105,6 @@ class IndexParams(Request):
     oversampling: float | None = Field(
         None, ge=1.0, le=100.0, description="How many times as many candidates are rescored as results are returned"
     )
-
-
-def parse_nested(name: str, kind: type[Request]) -> Callable[[Any, ValidationInfo], Any]:
-    """Return a validator for an object inside of a request: its messages name the field with its place."""
-
-    def parse(value: Any, info: ValidationInfo) -> Any:
-        if value is None or isinstance(value, kind | Faulty):
-            return value
-        try:
-            return kind.parse(value, Reading.of(info).limits, subject=name)
-        except InvalidParameterError as error:
-            messages = (m if m.startswith(f"{name} ") else f"{name}.{m}" for m in error.messages)
-            raise BrokenRules(*messages) from None
-
-    return parse
 
 
 class ResultScores(Model):
@@ -172,7 +163,7 @@ class RerankOptions(Request):
     @field_validator("candidates")
     @classmethod
     def _candidates_are_within_limits(cls, candidates: int | None, info: ValidationInfo) -> int | None:
-        most = Reading.of(info).limits.max_candidates
+        most = ParseContext.of(info).limits.max_candidates
         if candidates is not None and not 1 <= candidates <= most:
             raise BrokenRules(f"candidates must be between 1 and {most}")
         return candidates
@@ -190,17 +181,9 @@ def parse_rerank(value: Any, info: ValidationInfo) -> Any:
 Rerank = Annotated[RerankOptions | bool | None, BeforeValidator(parse_rerank)]
 
 
-def _check_neighbours(count: int) -> int:
-    if not 0 <= count <= MAX_NEIGHBOURS:
-        raise BrokenRules(f"neighbours must be between 0 and {MAX_NEIGHBOURS}")
-    return count
-
-
 NeighbourCount = Annotated[
-    int, AfterValidator(_check_neighbours), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_NEIGHBOURS})
+    int, between(0, MAX_NEIGHBOURS), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_NEIGHBOURS})
 ]
-
-
 _NOT_RERANKED = {
     "group_by": "a reranker orders single results, and would take groups apart",
     "diversity": "a reranker would undo the choice of results that differ",

@@ -88,12 +88,12 @@ class Shaped(Model):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Read the model from a dict, in the canonical shape or that of a profile."""
+        """Read the model from a dict, in the canonical shape or a profile's."""
         return super().model_validate(cls._to_canonical(obj), **options)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Read the model from JSON, in the canonical shape or that of a profile."""
+        """Read the model from JSON, in the canonical shape or a profile's."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -130,8 +130,7 @@ class SearchResult(Shaped):
     point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
     integrity: Integrity = Field(
         "unknown",
-        description="Whether the text is the one that the hash in its payload or id, or the seal, was made from; "
-        "unknown if there is none",
+        description="Whether the text matches the hash in its payload or id, or the seal; unknown without any of them",
     )
     # In this order, what has only an id and a URL is read back as it was written.
     metadata: SourceMetadata | ChunkMetadata

@@ -15,9 +15,9 @@ from chunkproof.contract.model import (
     Items,
     Milliseconds,
     Model,
+    Name,
     NotBlank,
     Request,
-    check_name,
     is_none,
     require_all,
 )
@@ -32,7 +32,8 @@ class ChunkOriginal(Request):
 
     chunk_id: NotBlank = Field(
         description="A chunk_id of a search result, a point id, or the payload's own id",
-        json_schema_extra={"minLength": 1, "maxLength": MAX_ID},
+        max_length=MAX_ID,
+        json_schema_extra={"minLength": 1},
     )
     original_text: str | None = Field(None, description="What the text should be")
     original_sha256: str | None = Field(
@@ -47,13 +48,6 @@ class ChunkOriginal(Request):
         if fields.get("original_text") is not None and fields.get("original_sha256") is not None:
             return ["Give original_text or original_sha256, not both"]
         return []
-
-    @field_validator("chunk_id")
-    @classmethod
-    def _id_is_not_blank(cls, chunk_id: str) -> str:
-        if len(chunk_id) > MAX_ID:
-            raise BrokenRules(f"chunk_id must have at most {MAX_ID} characters")
-        return chunk_id
 
     @field_validator("original_sha256")
     @classmethod
@@ -74,15 +68,10 @@ class OfCollection(Request):
     model_config = ConfigDict(json_schema_extra=_document_alias)
     aliases: ClassVar[Mapping[str, str]] = {"collection_name": "collection"}
 
-    collection: str | None = Field(None, description="Which collection; the deployment's own by default")
+    collection: Name | None = Field(None, description="Which collection; the deployment's own by default")
     strict: bool = Field(
-        False, description="Whether wrong metadata (no web address, a malformed time) fails a validation; else a note"
+        False, description="Fail for wrong metadata too (no web address, a malformed time), which is otherwise a note"
     )
-
-    @field_validator("collection")
-    @classmethod
-    def _collection_is_not_blank(cls, name: str | None) -> str | None:
-        return check_name(name, "collection")
 
 
 class ChunkValidation(ChunkOriginal, OfCollection):

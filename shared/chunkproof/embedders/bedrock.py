@@ -1,7 +1,7 @@
 """Embedding models of Amazon Bedrock, by boto3: Cohere's and Amazon's Titan. There is no key: the role may call them.
 
 boto3 builds, signs and parses; the shared transport sends. botocore lets a handler of its event `before-send` answer
-a request, so deadline, retries, circuit breaker and size limits are those of every other service.
+a request, so deadline, retries, circuit breaker and size limits apply as to every other service.
 """
 
 import json
@@ -25,7 +25,7 @@ from chunkproof.net.transport import host_of
 
 COHERE = "cohere.embed"
 COHERE_BATCH, TITAN_BATCH = 96, 16
-# Titan takes one text in a call: so many calls are made at a time.
+# Titan takes one text per call; this many calls run at a time.
 TITAN_CALLS = 8
 _LIMITED = ("Throttling", "TooManyRequests", "ServiceQuotaExceeded")
 _UNKNOWN_MODEL = ("model identifier is invalid", "on-demand throughput isn", "inference profile")

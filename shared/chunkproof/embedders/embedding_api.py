@@ -7,14 +7,8 @@ from typing import Any, ClassVar
 
 import httpx
 
+from chunkproof.base import errors
 from chunkproof.base.embedder_config import EmbedderConfig
-from chunkproof.base.errors import (
-    EmbeddingConnectionError,
-    EmbeddingError,
-    EmbeddingSizeError,
-    EmbeddingTimeoutError,
-    QueryTooLongError,
-)
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.resilience import Endpoint
 from chunkproof.net.transport import DirectClient
@@ -65,7 +59,7 @@ class ConfiguredEmbedder:
         sizes = {len(vector) for vector in vectors if isinstance(vector, list)}
         if self.dimension is not None and sizes and sizes != {self.dimension}:
             setting = self._config.place if self._config.is_own else "CHUNKPROOF_DIMENSION"
-            raise EmbeddingSizeError(model, max(sizes), None, self.dimension, setting)
+            raise errors.EmbeddingSizeError(model, max(sizes), None, self.dimension, setting)
         return [to_unit_length(vector) for vector in vectors]
 
 
@@ -93,9 +87,9 @@ class ServiceEmbedder(ConfiguredEmbedder):
         self._endpoint = Endpoint(
             self.PATH,
             returns="embedding",
-            failed=EmbeddingError,
-            timed_out=EmbeddingTimeoutError,
-            disconnected=EmbeddingConnectionError,
+            failed=errors.EmbeddingError,
+            timed_out=errors.EmbeddingTimeoutError,
+            disconnected=errors.EmbeddingConnectionError,
             wrong_request=config.place if config.is_own else "CHUNKPROOF_MODEL and CHUNKPROOF_DIMENSION",
             refused=self.REFUSED.format(key=config.key or self.KEY),
             address=config.place if config.is_own else self.ADDRESS,
@@ -111,16 +105,16 @@ class ServiceEmbedder(ConfiguredEmbedder):
         self._http.close()
 
 
-def too_long(status: int, text: str, model: str) -> QueryTooLongError | None:
+def too_long(status: int, text: str, model: str) -> errors.QueryTooLongError | None:
     """Return the error of a response that refuses a text for its length; None for any other response."""
     messages = _TOO_LONG if status in (400, 413, 422) else _TOO_LARGE if status == 500 else None
     if messages and messages.search(text[:2_000]):
-        return QueryTooLongError(f"query_text is longer than {model} reads; shorten it")
+        return errors.QueryTooLongError(f"query_text is longer than {model} reads; shorten it")
     return None
 
 
 def to_unit_length(vector: list[float]) -> list[float]:
-    """Return the vector at length 1; what is no vector of finite numbers is returned as it is, to be refused later."""
+    """Scale the vector to length 1; return anything but finite numbers unchanged, to be refused later."""
     try:
         length = hypot(*vector)
     except (TypeError, OverflowError):

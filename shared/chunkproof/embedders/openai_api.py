@@ -23,7 +23,7 @@ from chunkproof.net.transport import host_of
 DEFAULT_URL = "https://api.openai.com/v1"
 # No model of a service reads less, so that a shorter text was certainly read to its end.
 LEAST_TOKENS = 128
-# A text and the same text with much more behind it: two vectors as near as this are those of a text that was cut.
+# If a text and the same text with much more behind it have vectors this near, the service cut the text.
 CUT = 0.9999
 FILLER = " Zebra violin harbour tax granite umbrella seven lantern orbit cinnamon fjord ballot."
 _BATCH_TOO_LARGE = re.compile(r"batch size|batch.{0,40}(maximum|limit|exceed|too large)", re.IGNORECASE)
@@ -125,7 +125,7 @@ class _BatchTooLargeError(ChunkproofError):
 
 
 def _read_vectors(answer: Any, count: int, host: str) -> list[list[float]]:
-    """Return the vectors in the order of the texts, which is that of their indexes and not that of the list."""
+    """Return the vectors in the order of the texts, which their indexes state; the list may have another order."""
     items = answer["data"]
     if not isinstance(items, list) or len(items) != count:
         raise EmbeddingError(f"{host} returned {len(items)} embeddings for {count} texts")

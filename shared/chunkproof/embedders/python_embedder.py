@@ -5,7 +5,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -92,7 +92,7 @@ class PythonEmbedder(ConfiguredEmbedder):
     def _call(self, texts: list[str], input_type: InputType) -> list[Any]:
         answer = self._embed(texts, input_type)
         if inspect.isawaitable(answer):
-            answer = asyncio.run(_as_coroutine(answer))
+            answer = asyncio.run(as_coroutine(answer))
         if hasattr(answer, "tolist"):  # numpy, torch
             answer = answer.tolist()
         vectors = [vector.tolist() if hasattr(vector, "tolist") else vector for vector in answer]
@@ -114,19 +114,21 @@ def _choose_call(target: Any) -> Embed | None:
     function = target if inspect.isroutine(target) else getattr(target, "encode", target)
     if not callable(function):
         return None
-    if "input_type" in _parameter_names(function):
+    if any(parameter.name == "input_type" for parameter in parameters_of(function)):
         return lambda texts, input_type: function(texts, input_type=input_type.value)
     return lambda texts, _input_type: function(texts)
 
 
-def _parameter_names(function: Callable[..., Any]) -> set[str]:
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function; one positional parameter for a function of C, which states none."""
     try:
-        return set(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # of C
-        return set()
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return [inspect.Parameter("argument", inspect.Parameter.POSITIONAL_ONLY)]
 
 
-async def _as_coroutine(answer: Any) -> Any:
+async def as_coroutine(answer: Awaitable[Any]) -> Any:
+    """Await anything that can be awaited: event loops run coroutines only."""
     return await answer
 
 

@@ -124,7 +124,7 @@ class CircuitOpenError(httpx.TransportError):
 
 
 class CircuitBreaker:
-    """Stops calls to a service after so many failures in a row.
+    """Stops calls to a service after several failures in a row.
 
     After `open_s` seconds one call goes through as a probe: its outcome closes the circuit or opens it again.
     """

@@ -375,7 +375,7 @@ def _connect(address: Address) -> socket.socket:
 
 
 class _Connection:
-    """A connection of HTTP/1.1, each operation of which is limited by the deadline that is enforced.
+    """An HTTP/1.1 connection; the enforced deadline limits each of its operations.
 
     It is stale from the end of one response to the beginning of the next: a server may close it at any time. `size` are
     the bytes of the latest response, as far as it was read; it `stays_open` if another request can follow.
@@ -445,7 +445,7 @@ class _Connection:
         raise httpx.RemoteProtocolError("a part of the response has no size, or another one")
 
     def _read_part(self, size: int | None) -> Iterator[bytes]:
-        """Yield so many bytes, or all until the server closes the connection."""
+        """Yield this many bytes, or all until the server closes the connection."""
         while size is None or size > 0:
             self._received = self._received or self._receive(may_end=size is None)
             part = self._received[:size]

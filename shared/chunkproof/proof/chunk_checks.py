@@ -172,7 +172,7 @@ def _check_content_hash(chunk: Chunk, hashes: Hashes) -> Check:
     passed = kinds.check(digits, chunk) if kinds and digits and digits not in hashes.sources else None
     if passed is None:
         return Check(name="content_hash", passed=None, details=reason)
-    details = None if passed else "The stored text is not the one that content_hash was made from"
+    details = None if passed else "The stored text does not match content_hash"
     return Check(name="content_hash", passed=passed, details=details)
 
 

@@ -82,7 +82,7 @@ def add_receipt(
         known = {result.point_id for result in results if result.integrity == "changed"}
         changed = [str(one.point_id) for one, _, _ in rows if one.integrity == "changed" and one.point_id not in known]
         if changed:
-            log.warning("Stored text is not the one that was sealed", extra={"point_ids": changed})
+            log.warning("Stored text does not match its seal", extra={"point_ids": changed})
             trace.changed = (trace.changed or 0) + len(changed)
         if changed and query.require_integrity:
             kept = [row for row in rows if row[0].integrity != "changed"]

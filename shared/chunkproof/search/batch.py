@@ -9,17 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    CollectionNotFoundError,
-    DimensionMismatchError,
-    InternalError,
-    InvalidParameterError,
-    RateLimitedError,
-    ResponseTooLargeError,
-    UnavailableError,
-    VectorStoreRefusedError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch, start
 from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder
 from chunkproof.collection.services import FOUND_BYTES, Collection
@@ -49,14 +39,14 @@ class _BatchItem:
     plan: Plan | None = None
     embedding: EmbeddedQuery | None = None
     response: RetrievalResponse | None = None
-    error: ChunkproofError | None = None
+    error: errors.ChunkproofError | None = None
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Keep the error of a step."""
         try:
             yield
-        except ChunkproofError as error:
+        except errors.ChunkproofError as error:
             self.error = error
 
 
@@ -111,12 +101,12 @@ def _read(request: SearchQuery, collection: Collection) -> list[_BatchItem]:
     try:
         items = [_BatchItem(document) for document in query_documents(request, limits)]
     except BrokenRules as error:
-        raise InvalidParameterError(*error.messages) from None
+        raise errors.InvalidParameterError(*error.messages) from None
     for number, item in enumerate(items):
         with item.step():
             query = SearchQuery.parse(item.document, limits, f"queries[{number}]")
             if query.queries is not None:
-                raise InvalidParameterError(f"queries[{number}] cannot have queries of its own")
+                raise errors.InvalidParameterError(f"queries[{number}] cannot have queries of its own")
             item.query = query
             item.collection = collection.services.collection(query.collection, collection.deadline, item.trace)
             begin(query, item.collection)
@@ -124,7 +114,7 @@ def _read(request: SearchQuery, collection: Collection) -> list[_BatchItem]:
 
 
 def _plan(items: Sequence[_BatchItem], *, exact: bool) -> None:
-    unusable: dict[str, ChunkproofError] = {}
+    unusable: dict[str, errors.ChunkproofError] = {}
     for item in items:
         if item.query is None or item.collection is None or item.error:
             continue
@@ -135,23 +125,25 @@ def _plan(items: Sequence[_BatchItem], *, exact: bool) -> None:
             item.plan = plan_search(item.query, item.collection, exact=exact)
             vector, size = item.query.query_vector, item.plan.vector.size if item.plan.vector else 0
             if vector is not None and len(vector) != size:
-                raise DimensionMismatchError(len(vector), name, size)
-        if item.error and not isinstance(item.error, InvalidParameterError):  # asking again would not help
+                raise errors.DimensionMismatchError(len(vector), name, size)
+        if item.error and not isinstance(item.error, errors.InvalidParameterError):  # asking again would not help
             unusable[name] = item.error
     plans = [item.plan for item in items if item.plan and item.plan.query.with_vectors]
     check_vector_values(sum(plan.limit * plan.vector.size for plan in plans if plan.vector))
 
 
-def _embed(items: Sequence[_BatchItem], deadline: Deadline) -> list[tuple[_BatchItem, EmbeddedQuery | ChunkproofError]]:
+def _embed(
+    items: Sequence[_BatchItem], deadline: Deadline
+) -> list[tuple[_BatchItem, EmbeddedQuery | errors.ChunkproofError]]:
     """Embed all texts of an embedder with one call; collections may have embedders of their own."""
-    embeddings: list[tuple[_BatchItem, EmbeddedQuery | ChunkproofError]] = []
+    embeddings: list[tuple[_BatchItem, EmbeddedQuery | errors.ChunkproofError]] = []
     together: dict[int, list[tuple[_BatchItem, QueryEmbedder]]] = {}
     for item in items:
         if item.query is None or item.collection is None or not needs_embedding(item.query):
             continue
         try:
             queries = item.collection.queries
-        except ChunkproofError as error:
+        except errors.ChunkproofError as error:
             embeddings.append((item, error))
         else:
             together.setdefault(id(queries.embedder), []).append((item, queries))
@@ -161,12 +153,12 @@ def _embed(items: Sequence[_BatchItem], deadline: Deadline) -> list[tuple[_Batch
     return embeddings
 
 
-def _take_embeddings(embeddings: Sequence[tuple[_BatchItem, EmbeddedQuery | ChunkproofError]]) -> None:
+def _take_embeddings(embeddings: Sequence[tuple[_BatchItem, EmbeddedQuery | errors.ChunkproofError]]) -> None:
     for item, embedding in embeddings:
         if item.error or item.plan is None or item.plan.vector is None or item.query is None:
             continue
         with item.step():
-            if isinstance(embedding, ChunkproofError):
+            if isinstance(embedding, errors.ChunkproofError):
                 raise embedding
             item.plan.collection.embed_query(item.query.query_text or "", embedding)
             item.embedding, item.trace.embedding_cached = embedding, embedding.cached
@@ -180,9 +172,9 @@ def _search(items: Sequence[_BatchItem], collection: Collection, *, exact: bool)
     try:
         searches = [plan.store_query(item.embedding) for item, plan in ready]
         results = collection.search(searches) if searches else []
-    except (InvalidParameterError, CollectionNotFoundError, VectorStoreRefusedError):
+    except (errors.InvalidParameterError, errors.CollectionNotFoundError, errors.VectorStoreRefusedError):
         answers = [partial(search, plan.query, plan.collection, exact=exact) for _, plan in ready]
-    except ChunkproofError as error:
+    except errors.ChunkproofError as error:
         for item, _ in ready:
             item.error = error
         return
@@ -193,7 +185,7 @@ def _search(items: Sequence[_BatchItem], collection: Collection, *, exact: bool)
     for (item, _), answer in zip(ready, answers, strict=True):
         with item.step():
             if room < 0:
-                raise ResponseTooLargeError("The queries before it fill the response: send fewer at a time")
+                raise errors.ResponseTooLargeError("The queries before it fill the response: send fewer at a time")
             item.response = answer()
             room -= _count_chars(item.response)
 
@@ -208,9 +200,11 @@ def _count_chars(response: RetrievalResponse) -> int:
 
 def _raise_outage(items: Sequence[_BatchItem]) -> None:
     """Raise the error of a service that failed every query."""
-    errors = [item.error for item in items]
-    first = errors[0]
-    if isinstance(first, UnavailableError | RateLimitedError) and all(type(error) is type(first) for error in errors):
+    failures = [item.error for item in items]
+    first = failures[0]
+    if isinstance(first, errors.UnavailableError | errors.RateLimitedError) and all(
+        type(failure) is type(first) for failure in failures
+    ):
         raise first
 
 
@@ -227,7 +221,7 @@ def _failure(item: _BatchItem, deadline: Deadline) -> RetrievalResponse:
         mode=query.mode if query else None,
     )
     return RetrievalResponse.from_error(
-        item.error or InternalError("Internal server error"),
+        item.error or errors.InternalError("Internal server error"),
         execution,
         query=query.query_text if query else None,
         query_id=query.query_id if query else read_name(sent.get("query_id")) or str(uuid4()),

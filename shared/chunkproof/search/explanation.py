@@ -25,7 +25,7 @@ from chunkproof.stores.store_port import Fusion, Point, PointId, StoreQuery
 SAMPLE_SIZE = 200
 # Qdrant's own, where a request has none.
 DEFAULT_RRF_K = 2
-# The same chunk can have two scores that differ by so much, when it is found by the index and drawn at random.
+# The two scores of a chunk that is found by the index and also drawn at random may differ by this much.
 ROUNDING = 1e-6
 # Nothing is asked any more when less time than this is left.
 MIN_MS = 50.0
@@ -51,12 +51,9 @@ class SearchExplanation:
 
 
 def explain(
-    query: StoreQuery,
-    ranked: Sequence[Ranked],
-    collection: Collection,
-    times_ms: Mapping[str, float],
+    query: StoreQuery, ranked: Sequence[Ranked], collection: Collection, times_ms: Mapping[str, float]
 ) -> SearchExplanation:
-    """Explain a search that is over; what cannot be found out is a note, and never an error."""
+    """Explain a finished search; what cannot be found out becomes a note, never an error."""
     asking = _Asking(collection.deadline)
     with collection.trace.stage("search"):
         description = asking.ask("the collection's counts", collection.describe)

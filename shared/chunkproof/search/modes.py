@@ -3,7 +3,7 @@
 A cursor carries the ids of all results so far, because a place in the ranking moves when points are written or
 deleted between two pages. It is bound to its query and its deployment: an HMAC covers the ids and everything that
 decides the ranking. Its key is made of the keys of the deployment's services and its addresses, so that all containers
-have the same one; after a key was rotated, pages begin anew.
+have the same one; after a key is rotated, pages start over.
 """
 
 import base64
@@ -26,7 +26,7 @@ from chunkproof.stores.store_port import Features, Fusion, Grouping, Point, Poin
 from chunkproof.stores.tenants import check_own_words
 
 START = "start"
-# A cursor of so many results has 23,000 characters.
+# A cursor with this many results has 23,000 characters.
 MAX_PAGED = 1_000
 
 _NUMBER, _UUID = b"\x00", b"\x01"
@@ -50,7 +50,7 @@ class Pages:
 
     def restrict(self, plan: Plan) -> None:
         """Request the results of this page, and one more, to know whether another page follows."""
-        is_hybrid = plan.mode is Mode.HYBRID  # two legs would be ranked anew without the results of earlier pages
+        is_hybrid = plan.mode is Mode.HYBRID  # without the results of earlier pages, the fused ranks would change
         plan.limit = (len(self.seen) if is_hybrid else 0) + self._room + 1
         if self.seen and not is_hybrid:
             plan.where = (*plan.where, Not((HasId(self.seen),)))

@@ -11,9 +11,9 @@ from chunkproof.contract.conditions import All, AnyOf, Between, Condition, Eithe
 from chunkproof.contract.query_options import Neighbour, Neighbours
 from chunkproof.stores.store_port import Point, PointId
 
-# Documents whose positions are not consecutive are read whole, up to so many chunks in all.
+# Documents whose positions are not consecutive are read whole, up to this many chunks in all.
 MAX_READ = 500
-# Pages that are cut because their chunks are large: after so many of them, no more is read.
+# Reading stops after this many pages that were cut because their chunks are large.
 MAX_LARGE_PAGES = 2
 
 Position = int | float
@@ -135,7 +135,7 @@ class _Documents:
         self.large_pages = 0
 
     def read(self, where: Condition, *, limit: int) -> bool:
-        """Read at most so many points; whether these were all."""
+        """Read at most `limit` points; return whether these were all."""
         start: PointId | None = None
         while limit > 0 and self.large_pages < MAX_LARGE_PAGES:
             page = self._collection.page(limit, where=(where,), start=start)

@@ -10,16 +10,7 @@ from itertools import islice
 from math import hypot, isinf
 from typing import TYPE_CHECKING
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    CollectionNotFoundError,
-    CorruptChunkError,
-    DimensionMismatchError,
-    EmbeddingSizeError,
-    InvalidParameterError,
-    NotConfiguredError,
-    VectorStoreRefusedError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import LOW_SCORE, State, Stopwatch, start, tracing
 from chunkproof.collection.embedding import EmbeddedQuery
 from chunkproof.collection.payload_map import Chunk
@@ -28,24 +19,9 @@ from chunkproof.contract.conditions import Condition
 from chunkproof.contract.model import display_name
 from chunkproof.contract.query import SearchQuery
 from chunkproof.contract.query_options import Mode, RerankOptions, ResultScores
-from chunkproof.contract.response import (
-    ExecutionMetadata,
-    Integrity,
-    RetrievalResponse,
-    SearchResult,
-    SourceMetadata,
-)
+from chunkproof.contract.response import ExecutionMetadata, Integrity, RetrievalResponse, SearchResult, SourceMetadata
 from chunkproof.embedders.embedder_port import prepare_embedder
-from chunkproof.stores.store_port import (
-    DenseLeg,
-    Fusion,
-    Grouping,
-    Point,
-    StoreQuery,
-    TextLeg,
-    Vector,
-    VectorConfig,
-)
+from chunkproof.stores.store_port import DenseLeg, Fusion, Grouping, Point, StoreQuery, TextLeg, Vector, VectorConfig
 
 if TYPE_CHECKING:
     from chunkproof.collection.payload_map import Hashes
@@ -55,9 +31,9 @@ if TYPE_CHECKING:
 SHORT_QUERY = 5
 # Candidates of a diverse selection, unless there are more results.
 CANDIDATES = 100
-# Each number takes some nine bytes of a response, compressed as it is sent.
+# Each number takes about nine bytes of a compressed response.
 MAX_VECTOR_VALUES = 800_000
-# Payloads may name any number of models; those of a collection are few.
+# Payloads may name any number of models; a collection usually has one or two.
 MAX_MODELS = 100
 SHOWN_IDS = 5
 CHANGED: Integrity = "changed"
@@ -161,7 +137,7 @@ def plan_search(query: SearchQuery, collection: Collection, *, exact: bool = Fal
 def check_vector_values(count: int) -> None:
     """Refuse vectors that no response can carry, before they are read."""
     if count > MAX_VECTOR_VALUES:
-        raise InvalidParameterError(
+        raise errors.InvalidParameterError(
             f"with_vectors asks for {count:,} numbers, and a response has room for {MAX_VECTOR_VALUES:,}: lower top_k"
         )
 
@@ -195,11 +171,11 @@ def search(query: SearchQuery, collection: Collection, *, exact: bool = False) -
     was_remembered = collection.facts.vector is not None or collection.facts.sample is not None
     try:
         return _search(query, collection, exact=exact)
-    except (VectorStoreRefusedError, CollectionNotFoundError):
+    except (errors.VectorStoreRefusedError, errors.CollectionNotFoundError):
         collection.forget()
         if not was_remembered:
             raise
-    except (DimensionMismatchError, EmbeddingSizeError):
+    except (errors.DimensionMismatchError, errors.EmbeddingSizeError):
         if not collection.has_changed():
             raise
     # The collection was recreated since it was last searched: once more, with what it is now.
@@ -212,7 +188,7 @@ def begin(query: SearchQuery, collection: Collection) -> None:
     if trace.query_id != query.query_id:  # the API records a query as soon as it was read
         trace.record_query(query, in_full=collection.settings.log_queries)
     if needs_embedding(query):
-        with suppress(NotConfiguredError):  # embedding it will say so
+        with suppress(errors.NotConfiguredError):  # embedding it will say so
             trace.embedding_model = collection.queries.model
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
@@ -264,7 +240,7 @@ def _plan_and_embed(query: SearchQuery, collection: Collection, *, exact: bool) 
             wait([early])
     size = plan.vector.size if plan.vector else 0
     if query.query_vector is not None and len(query.query_vector) != size:
-        raise DimensionMismatchError(len(query.query_vector), collection.name, size)
+        raise errors.DimensionMismatchError(len(query.query_vector), collection.name, size)
     if not embeds:
         return plan, None
     with trace.stage("embed", State.EMBEDDED):
@@ -323,7 +299,7 @@ def respond(hits: Hits) -> RetrievalResponse:
     if query.filters and not points:
         from chunkproof.search.filters import find_absent_fields
 
-        with trace.stage("search"), suppress(ChunkproofError):
+        with trace.stage("search"), suppress(errors.ChunkproofError):
             notes += find_absent_fields(query.filters, collection)
     text_search = fusion = None
     if plan.text is not None:
@@ -385,7 +361,7 @@ def read_chunks(
     for point in points:
         try:
             chunk = payloads.chunk_of(point)
-        except CorruptChunkError:
+        except errors.CorruptChunkError:
             chunk = None
         if chunk is None or not chunk.text:
             missing.setdefault("text", []).append(str(point.id))
@@ -414,7 +390,7 @@ def _find_hashes(collection: Collection, query: SearchQuery) -> "Hashes | None":
     """Look at the collection's hashes; None if that fails, unless the request relies on them."""
     try:
         return collection.hashes
-    except ChunkproofError:
+    except errors.ChunkproofError:
         if query.require_integrity:
             raise
         log.warning("The integrity of chunks is unknown: the first points could not be read", exc_info=True)
@@ -432,20 +408,20 @@ def _report_missing(
     for name, ids in missing.items():
         log.warning("Required field '%s' missing from payload", name, extra={"point_ids": ids})
     if changed:
-        log.warning("Stored text is not the one that was hashed", extra={"point_ids": changed})
+        log.warning("Stored text does not match its hash", extra={"point_ids": changed})
     if not is_any_read and changed:
-        raise CorruptChunkError(
+        raise errors.CorruptChunkError(
             f"Of the {points} points found, {len(changed)} were changed since they were hashed, and the others have no "
             "readable text; leave out require_integrity to see them"
         )
     if not is_any_read:
-        raise CorruptChunkError(
+        raise errors.CorruptChunkError(
             f"None of the {points} points found has readable text; "
             "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
         )
     if changed and query.require_integrity:
         shown = ", ".join(changed[:SHOWN_IDS]) + (", …" if len(changed) > SHOWN_IDS else "")
-        yield f"{len(changed)} chunks left out: their text is not the one that was hashed (points {shown})"
+        yield f"{len(changed)} chunks left out: their text does not match its hash (points {shown})"
 
 
 def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...]:

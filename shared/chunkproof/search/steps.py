@@ -9,13 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    InvalidParameterError,
-    NotConfiguredError,
-    RerankTimeoutError,
-    ResponseTooLargeError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import Stopwatch
 from chunkproof.base.words import Match, find_terms, read_terms, split_sentences
 from chunkproof.collection.embedding import check_embeddings
@@ -128,7 +122,7 @@ class Completion:
         return ordered, reranked.execution
 
     def _reserve_ms(self, steps: int) -> float:
-        """Return the milliseconds to keep back for so many steps that follow, and for other queries."""
+        """Return the milliseconds to keep for the steps that follow, and for other queries."""
         least = RESERVE_MS * steps
         return max(least, self.deadline.remaining_ms() / 2) if self.others_follow else least
 
@@ -145,7 +139,7 @@ class Completion:
         found = find_neighbours(points, self.query.neighbours, self.collection)
         around = [each for both in found.by_point.values() for each in (*both.before, *both.after)]
         if (chars := sum(len(neighbour.text) for neighbour in around)) > FOUND_BYTES:
-            raise ResponseTooLargeError(f"The neighbours have {chars:,} characters: lower neighbours, or top_k")
+            raise errors.ResponseTooLargeError(f"The neighbours have {chars:,} characters: lower neighbours, or top_k")
         for point, fields in zip(points, added, strict=True):
             fields["neighbours"] = found.by_point.get(point.id)
         return found.notes
@@ -237,16 +231,16 @@ def choose_rerank(query: SearchQuery, services: Services) -> RerankOptions | Non
     if not query.rerank and (query.rerank is False or settings.rerank != "always" or not _can_rerank(query)):
         return None
     if settings.rerank == "never":
-        raise InvalidParameterError("rerank cannot be used: this deployment does not rerank (CHUNKPROOF_RERANK)")
+        raise errors.InvalidParameterError("rerank cannot be used: this deployment does not rerank (CHUNKPROOF_RERANK)")
     options = query.rerank if isinstance(query.rerank, RerankOptions) else RerankOptions()
     if query.rerank and services.reranker is None:
-        raise InvalidParameterError("rerank cannot be used: no reranker is configured; set COHERE_API_KEY")
+        raise errors.InvalidParameterError("rerank cannot be used: no reranker is configured; set COHERE_API_KEY")
     count = options.candidates or max(query.top_k, settings.rerank_candidates)
     return options.model_copy(update={"candidates": count, "model": options.model or settings.rerank_model})
 
 
 def _can_rerank(query: SearchQuery) -> bool:
-    """Whether nothing in the query excludes it."""
+    """Whether the other fields of the query allow reranking."""
     excluding = (query.group_by, query.diversity, query.cursor)
     return query.query_text is not None and all(option is None for option in excluding)
 
@@ -255,7 +249,7 @@ def find_candidates(query: StoreQuery, top_k: int, collection: Collection) -> li
     """Return the points found, fewer candidates where these are too large to be read in time."""
     if query.limit > top_k:
         limited = collection.within(collection.deadline.limit_responses(MAX_CANDIDATE_BYTES))
-        with suppress(ResponseTooLargeError):
+        with suppress(errors.ResponseTooLargeError):
             return limited.search([query])[0]
         query = replace(query, limit=top_k)
     return collection.search([query])[0]
@@ -281,12 +275,12 @@ def rerank_texts(
         return Reranked((), RerankExecution(model=model, candidates=0, status="applied"))
     try:
         if reranker is None:
-            raise NotConfiguredError("No reranker is configured: set COHERE_API_KEY")
+            raise errors.NotConfiguredError("No reranker is configured: set COHERE_API_KEY")
         left = deadline.less(reserve_ms)
         if left.remaining_ms() < MIN_CALL_MS:
-            raise RerankTimeoutError(f"{deadline.remaining_ms():.0f} ms are left, too few for the reranker")
+            raise errors.RerankTimeoutError(f"{deadline.remaining_ms():.0f} ms are left, too few for the reranker")
         relevance = reranker.rerank(question, texts, model, left)
-    except ChunkproofError as error:
+    except errors.ChunkproofError as error:
         if options.required:
             raise
         log.warning("Results were not reranked", extra={"code": error.code, "model": model, "candidates": len(texts)})
@@ -302,11 +296,7 @@ def rerank_texts(
     if relevance.maybe_cut:
         log.warning("Texts may be longer than the reranker reads", extra={"texts": relevance.maybe_cut, "model": model})
     applied = RerankExecution(
-        model=model,
-        candidates=len(texts),
-        status="applied",
-        time_ms=watch.ms(),
-        maybe_cut=relevance.maybe_cut,
+        model=model, candidates=len(texts), status="applied", time_ms=watch.ms(), maybe_cut=relevance.maybe_cut
     )
     return Reranked(relevance.scores, applied)
 
@@ -314,7 +304,7 @@ def rerank_texts(
 # Processor time is about 0.1 s for each of these at worst, and a tenth of that for usual texts.
 MAX_CHARS_PER_TEXT = 100_000
 MAX_CHARS = 500_000
-# A highlight lists so many matches and counts the others.
+# A highlight lists this many matches and counts the rest.
 MAX_MATCHES = 100
 
 
@@ -345,7 +335,7 @@ class _Candidate:
 def highlight_texts(
     texts: Sequence[str], question: str, embedder: SentenceEmbedder | None = None, *, max_chars: int = MAX_CHARS
 ) -> tuple[Highlight, ...]:
-    """Return a highlight for each text, of which at most `max_chars` characters are looked at in all.
+    """Return a highlight for each text; at most `max_chars` characters are read in all.
 
     With an embedder, the sentence is the one with the highest cosine, found in one call: where the texts have more
     sentences than fit into it, those with the most terms of the question are compared. Without one, or if it fails,
@@ -406,7 +396,7 @@ def _compare(texts: Sequence[str], candidates: Sequence[list[_Candidate]], embed
         return
     try:
         vectors = embedder.embed([sentence for sentence, _ in chosen])
-    except ChunkproofError as error:
+    except errors.ChunkproofError as error:
         log.warning("Sentences could not be embedded: highlights are chosen by terms", extra={"code": error.code})
         return
     for (_, candidate), vector in zip(chosen, vectors, strict=True):

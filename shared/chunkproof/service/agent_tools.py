@@ -54,10 +54,7 @@ OWN = {
         "items": {"type": "string"},
         "description": "Up to 32 questions, which are searched for at once.",
     },
-    "expected": {
-        "type": "string",
-        "description": "Id of the chunk or document, its URL, or a text that it has.",
-    },
+    "expected": {"type": "string", "description": "Id of the chunk or document, its URL, or a text that it has."},
 }
 RANKING = (
     *("top_k", "similarity_threshold", "filters", "mode", "fusion", "rerank"),

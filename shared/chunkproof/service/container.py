@@ -243,7 +243,7 @@ def flushed(handler: Handler) -> Handler:
 
 @contextmanager
 def override(given: Services) -> Iterator[None]:
-    """Let handlers use these services instead: a local store and model, or those of a test."""
+    """Let handlers use these services instead, such as a local store and model."""
     _overrides.append(given)
     try:
         yield
@@ -344,10 +344,7 @@ def check_health(*, services: Services | None = None, deadline: Deadline) -> Hea
     )
     is_ok = qdrant.status == embedding.status == "ok"
     return Health(
-        status="ok" if is_ok else "down",
-        contract_version=CONTRACT_VERSION,
-        qdrant=qdrant,
-        embedder=embedding,
+        status="ok" if is_ok else "down", contract_version=CONTRACT_VERSION, qdrant=qdrant, embedder=embedding
     )
 
 

@@ -30,7 +30,7 @@ SLOW_EMBEDDING_MS = 1_000
 SLOW_SEARCH_MS = 500
 # No function runs longer: an older time of arrival was not set by a gateway just now.
 OLDEST_REQUEST_MS = 900_000
-# Routes that keep no user waiting: monitors and set-up. The objective is about the others.
+# Routes for monitors and set-up: no user waits for them, so the latency objective leaves them out.
 UNMEASURED_ROUTES = ("GET /health", "GET /collections/")
 
 STAGE_METRICS = {
@@ -139,7 +139,7 @@ def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> No
 
     With OpenTelemetry's variables, they are sent over OTLP as well.
 
-    The variables are those of Powertools, which its users know. The line and its end are one write, under the
+    The environment variables are the ones that Powertools documents. The line and its end are one write, under the
     logger's lock, so that nothing comes between them.
     """
     variables, listed = os.environ, list(figures)

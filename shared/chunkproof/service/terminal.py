@@ -1,4 +1,4 @@
-"""A store and an embedder for a terminal, a notebook or a script: those of the settings, else local ones."""
+"""A store and an embedder for a terminal, a notebook or a script: the configured ones, else local ones."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress

@@ -1,6 +1,6 @@
 """OpenTelemetry: spans as they happen, and metrics over OTLP, where the standard `OTEL_*` variables ask for them.
 
-Names are those of the semantic conventions `VERSION`; their part on generative AI has the status Development.
+Names follow the semantic conventions `VERSION`; their part on generative AI has the status Development.
 docs/guides/tracing.md lists what is recorded. Without the variables, this module is not imported, and
 `chunkproof.base.request.tracing.tracer` stays None.
 """
@@ -332,7 +332,7 @@ class Tracer:
         return self._instruments[name]
 
     def flush(self, seconds: float) -> None:
-        """In Lambda, send what was recorded before the process is frozen, in at most so many seconds."""
+        """In Lambda, send what was recorded before the process is frozen, within this many seconds."""
         if not self._is_lambda or seconds <= 0:
             return
         flushes = [provider.force_flush for provider in self._providers if hasattr(provider, "force_flush")]

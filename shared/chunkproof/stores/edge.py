@@ -266,7 +266,7 @@ class _Answering:
 
     def _check_time(self) -> None:
         if self._deadline.remaining_ms() <= 0:
-            raise VectorStoreTimeoutError(self._host, "what this request asks for took longer than its time")
+            raise VectorStoreTimeoutError(self._host, "out of time: ask for less, or raise CHUNKPROOF_DEADLINE_MS")
 
     def _weigh(self, record: Json) -> Json:
         self._left -= len(to_json(record["payload"]))

@@ -21,6 +21,7 @@ from chunkproof.contract.model import (
     Model,
     NotBlank,
     Path,
+    between,
     describe_error,
     display_name,
     find_faults,
@@ -30,7 +31,7 @@ from chunkproof.contract.model import (
 from chunkproof.proof.integrity import shorten_runs
 
 DEFAULT_TOP_K = 10
-# What a case that was run has besides (`TestCaseResult`): left out where cases are read, so that a report's can be.
+# Fields of a case with a result (`TestCaseResult`); they are ignored in a suite, so that a report's cases can be run.
 RESULT_FIELDS = frozenset(
     [
         "status",
@@ -126,7 +127,7 @@ class _Shared(Model):
         description="Lowest score allowed for the expected results (without any: for the first), 0.0 to 1.0",
         json_schema_extra={"minimum": 0.0, "maximum": 1.0},
     )
-    top_k: int = Field(
+    top_k: Annotated[int, between(1, Limits().max_top_k)] = Field(
         DEFAULT_TOP_K,
         description="How many results to search for",
         json_schema_extra={"minimum": 1, "maximum": Limits().max_top_k},
@@ -153,14 +154,6 @@ class _Shared(Model):
             why = f": no result can reach {threshold}" if threshold > 1.0 else ""
             raise BrokenRules(f"relevance_threshold must be between 0.0 and 1.0{why}")
         return threshold
-
-    @field_validator("top_k")
-    @classmethod
-    def _top_k_is_within_limits(cls, top_k: int) -> int:
-        most = Limits().max_top_k
-        if not 1 <= top_k <= most:
-            raise BrokenRules(f"top_k must be between 1 and {most}")
-        return top_k
 
     @field_validator("filters")
     @classmethod

@@ -9,16 +9,7 @@ from math import ceil, fsum
 
 from pydantic import Field
 
-from chunkproof.base.errors import (
-    ChunkNotFoundError,
-    ForbiddenError,
-    InternalError,
-    InvalidParameterError,
-    NotFoundError,
-    RequestTooLargeError,
-    ResponseTooLargeError,
-    error_classes,
-)
+from chunkproof.base import errors
 from chunkproof.contract import Model
 from chunkproof.contract.model import cut_middle
 from chunkproof.suite.cases import CriteriaLimits
@@ -39,7 +30,7 @@ TITLES = {
     "stage-format": "Formatting the response, 95th percentile",
     "stage-total": "End to end, 95th percentile",
 }
-NOT_SERVED = "measured only on a served or deployed store; --judge-latency judges the embedded one"
+NOT_SERVED = "embedded store: --judge-latency judges it"
 
 
 class Spread(Model):
@@ -226,7 +217,7 @@ def _judge_pass_rate(given: CriteriaInput) -> Criterion:
 def _judge_errors(given: CriteriaInput) -> Criterion:
     """Judge whether errors were typed. `INTERNAL` is the code of an unexpected failure, so it is not."""
     count = len(given.error_codes)
-    typed = sum(code != InternalError.code for code in given.error_codes)
+    typed = sum(code != errors.InternalError.code for code in given.error_codes)
     return _judge_share(given, "SC-005", typed, count, f"{typed} of {count} errors" if count else "no error occurred")
 
 
@@ -338,7 +329,7 @@ class Comparison(Model):
     )
     gate: Gate
     reason: str
-    warnings: tuple[str, ...] = Field((), description="What the verdict says besides: nothing here passes silently")
+    warnings: tuple[str, ...] = Field((), description="What else the verdict warns about")
 
     @property
     def verdict(self) -> str:
@@ -400,10 +391,10 @@ def name_some(names: Sequence[str], most: int = NAMED) -> str:
 
 def _count(results: Sequence[TestCaseResult]) -> str:
     states = [result.status for result in results]
-    passed, failed, errors = (states.count(s) for s in (TestStatus.PASSED, TestStatus.FAILED, TestStatus.ERROR))
+    passed, failed, unjudged = (states.count(s) for s in (TestStatus.PASSED, TestStatus.FAILED, TestStatus.ERROR))
     line = f"{passed} of {len(states)} cases passed, {failed} failed"
-    line += f", {errors} could not be judged" if errors else ""
-    not_run = len(states) - passed - failed - errors
+    line += f", {unjudged} could not be judged" if unjudged else ""
+    not_run = len(states) - passed - failed - unjudged
     return line + (f", {not_run} not judged (interrupted)" if not_run else "")
 
 
@@ -411,8 +402,8 @@ def _explain(results: Sequence[TestCaseResult], criteria: Sequence[Criterion], *
     """Name the failed cases, the errors and the criteria that are not met."""
     if failed := [result.name for result in results if result.status is TestStatus.FAILED]:
         yield f"failed: {name_some(failed)}"
-    if errors := [result.error_code or "INTERNAL" for result in results if result.status is TestStatus.ERROR]:
-        yield f"not judged: {', '.join(dict.fromkeys(errors))}"
+    if codes := [result.error_code or "INTERNAL" for result in results if result.status is TestStatus.ERROR]:
+        yield f"not judged: {', '.join(dict.fromkeys(codes))}"
     for one in criteria:
         if one.verdict is Verdict.NOT_MET and (one.id != PASS_RATE or one.shown_limit != "100 %"):
             yield f"{one.explain_unmet()} (ignored)" if one.ignored else one.explain_unmet()
@@ -422,8 +413,16 @@ def _explain(results: Sequence[TestCaseResult], criteria: Sequence[Criterion], *
 
 def judge_errors(results: Sequence[TestCaseResult]) -> int:
     """Return 2 if all errors are of wrong input, 3 if some are not or a case was not run, 0 without errors."""
-    wrong = InvalidParameterError, NotFoundError, ForbiddenError, RequestTooLargeError, ResponseTooLargeError
-    wrong_codes = {kind.code for base in wrong for kind in error_classes(base)} - {ChunkNotFoundError.code}
+    wrong = (
+        errors.InvalidParameterError,
+        errors.NotFoundError,
+        errors.ForbiddenError,
+        errors.RequestTooLargeError,
+        errors.ResponseTooLargeError,
+    )
+    wrong_codes = {kind.code for base in wrong for kind in errors.error_classes(base)} - {
+        errors.ChunkNotFoundError.code
+    }
     codes = {result.error_code for result in results if not result.status.is_judged}
     if not codes:
         return 0

@@ -37,7 +37,7 @@ class RelevanceError(ExpectationError):
 
 
 class IntegrityError(ExpectationError):
-    """A result's text is not, or not known to be, the one that was hashed."""
+    """A result's text does not match its hash, or has no hash."""
 
 
 class PerformanceError(ExpectationError):
@@ -117,7 +117,7 @@ def _check_integrity(case: TestCase, results: Sequence[SearchResult]) -> Iterato
     for result in results if allowed else ():
         if result.integrity == "changed":
             yield IntegrityError(
-                f"{result.metadata.chunk_id} at rank {result.rank} was changed: its text is not the one that was hashed"
+                f"{result.metadata.chunk_id} at rank {result.rank} was changed: its text does not match its hash"
             )
         elif allowed and result.integrity not in allowed:
             yield IntegrityError(f"{result.metadata.chunk_id} at rank {result.rank} has no hash to verify its text by")

@@ -161,7 +161,7 @@ class TestCaseResult(TestCase):
 
     @classmethod
     def pending(cls, case: TestCase) -> "TestCaseResult":
-        """Return the case as it is before its run, without the result of an earlier one."""
+        """Return the case as pending, without the result of an earlier run."""
         return cls(**{name: getattr(case, name) for name in TestCase.model_fields})
 
     @property

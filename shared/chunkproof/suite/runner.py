@@ -14,16 +14,7 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    ForbiddenError,
-    InvalidParameterError,
-    NotFoundError,
-    RateLimitedError,
-    UnavailableError,
-    VectorStoreTimeoutError,
-    VectorStoreUnavailableError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import Stopwatch, start
 from chunkproof.collection.embedding import AHEAD
 from chunkproof.collection.lookup import ids_of
@@ -62,11 +53,11 @@ LOOKUPS = 10
 MEASURED = 20
 SERVER_JOBS = 4  # searches at a time
 # Of the store, and of a stack in front of it.
-NO_CONNECTION = {VectorStoreUnavailableError.code, VectorStoreTimeoutError.code, "API_UNAVAILABLE"}
-WRONG_INPUT = (InvalidParameterError, NotFoundError, ForbiddenError)
+NO_CONNECTION = {errors.VectorStoreUnavailableError.code, errors.VectorStoreTimeoutError.code, "API_UNAVAILABLE"}
+WRONG_INPUT = (errors.InvalidParameterError, errors.NotFoundError, errors.ForbiddenError)
 
 
-class NotJudgeableError(ChunkproofError):
+class NotJudgeableError(errors.ChunkproofError):
     """The results lack what the case is judged by."""
 
     code = "NOT_JUDGEABLE"
@@ -82,7 +73,7 @@ def run_case(
         latency_ms = watch.ms()
         check_judgeable(case, response.results)
         exact = call_backend(exact_search, case.request()) if exact_search else None
-    except ChunkproofError as error:
+    except errors.ChunkproofError as error:
         return mark_as_error(case, error)
     labels = match_judged_ids(response.results, case.grades)
     unmet = [
@@ -114,7 +105,7 @@ def check_judgeable(case: TestCase, results: Sequence[SearchResult]) -> None:
         raise NotJudgeableError("The retriever does not verify texts, so expect_integrity cannot be judged")
 
 
-def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:
+def mark_as_error(case: TestCase, error: errors.ChunkproofError, *, tried: bool = True) -> TestCaseResult:
     """Return the case as one that could not be judged, with the reason."""
     reason = str(error) if tried else f"Not tried, as the service is down: {error}"
     return TestCaseResult.pending(case).model_copy(
@@ -142,7 +133,7 @@ class CaseRunner:
     results: list[TestCaseResult] = field(init=False)
     _lock: Lock = field(init=False, default_factory=Lock)
     _failures: int = field(init=False, default=0)
-    _down: ChunkproofError | None = field(init=False, default=None)
+    _down: errors.ChunkproofError | None = field(init=False, default=None)
     _not_before: float = field(init=False, default=0.0)
 
     def __post_init__(self, cases: Iterable[TestCase]) -> None:
@@ -182,10 +173,10 @@ class CaseRunner:
     def _embed(self, indexes: Sequence[int]) -> None:
         """Embed the queries of these cases; where that fails, each search embeds its own and has its own error."""
         if indexes and self.embed_ahead and self._down is None and not self.should_stop():
-            with suppress(ChunkproofError):
+            with suppress(errors.ChunkproofError):
                 call_backend(self.embed_ahead, [self.results[n].request() for n in indexes])
 
-    def mark_pending_as_error(self, error: ChunkproofError) -> None:
+    def mark_pending_as_error(self, error: errors.ChunkproofError) -> None:
         """Leave what is pending in error, untried."""
         for index, case in enumerate(self.results):
             if case.status is TestStatus.PENDING:
@@ -212,12 +203,12 @@ class CaseRunner:
         """Search, and note what concerns the next cases: a rate limit, and failures in a row."""
         try:
             response = self.search(request)
-        except RateLimitedError as error:
+        except errors.RateLimitedError as error:
             with self._lock:
                 pause = min(error.retry_after or DEFAULT_PAUSE_S, LONGEST_PAUSE_S)
                 self._not_before = max(self._not_before, monotonic() + pause)
             raise
-        except UnavailableError as error:
+        except errors.UnavailableError as error:
             with self._lock:
                 self._failures += 1
                 if self._failures >= GIVE_UP_AFTER:
@@ -297,7 +288,7 @@ class Inspection:
 
     connection: ConnectionStatus
     stats: CollectionStats
-    down: ChunkproofError | None = None
+    down: errors.ChunkproofError | None = None
 
 
 def collections_of(cases: Sequence[TestCase]) -> list[str]:
@@ -313,8 +304,8 @@ def inspect_collections(cases: Sequence[TestCase], backend: Backend) -> Inspecti
         infos += [call_backend(backend.collection, name) for name in names]
     except WRONG_INPUT:
         raise
-    except ChunkproofError as error:
-        status: ConnectionStatus = "timeout" if isinstance(error, VectorStoreTimeoutError) else "failed"
+    except errors.ChunkproofError as error:
+        status: ConnectionStatus = "timeout" if isinstance(error, errors.VectorStoreTimeoutError) else "failed"
         return Inspection(status, CollectionStats(collection_name=names[0]), error)
     return Inspection("connected", CollectionStats.of(infos[0]) if infos else CollectionStats())
 
@@ -436,7 +427,7 @@ class _SuiteRun:
             where = {"collection": collection} if collection else {}
             try:
                 found = call_backend(self.backend.validate, request | where)
-            except ChunkproofError as error:
+            except errors.ChunkproofError as error:
                 return [], str(error), [error.code]
             times.append(found.retrieval_time_ms)
         return times, "no search returned a chunk to look up", []
@@ -454,6 +445,6 @@ def _connection_status(at_start: ConnectionStatus, results: Sequence[TestCaseRes
     codes = {result.error_code for result in results if result.status is TestStatus.ERROR}
     if at_start != "connected" or not codes or any(result.status.is_judged for result in results):
         return at_start
-    if codes == {VectorStoreTimeoutError.code}:
+    if codes == {errors.VectorStoreTimeoutError.code}:
         return "timeout"
     return "failed" if codes & NO_CONNECTION else at_start

@@ -263,7 +263,7 @@ def _parse_lines(
 
 
 def _build_suite(name: str, file: File, read: Queries, qrels: Qrels, top_k: int | None) -> SuiteFile:
-    """Make a case of each query with a relevant document; the others become findings."""
+    """Make a case of each query with a relevant document; report the other queries as findings."""
     queries, findings = read
     judged = [query for query in queries if any(grade > 0 for grade in qrels.grades(query.id).values())]
     document = {

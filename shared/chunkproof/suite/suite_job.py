@@ -9,13 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from chunkproof.base.errors import (
-    InvalidParameterError,
-    NotFoundError,
-    RateLimitedError,
-    UnavailableError,
-    error_classes,
-)
+from chunkproof.base import errors
 from chunkproof.contract import Model
 from chunkproof.contract.model import format_path, read_json
 from chunkproof.net.s3 import JobPlan, ShardedJob, map_in_parallel, parse_address
@@ -34,13 +28,13 @@ MAX_CASES = 10_000
 HOW_TO_UPLOAD = "chunkproof suite publish and suite run --stack upload any kind of suite as JSON"
 
 
-class ShardFailedError(UnavailableError):
+class ShardFailedError(errors.UnavailableError):
     """A shard has cases that could not be judged."""
 
     code = "SHARD_FAILED"
 
 
-class NotPublishedError(NotFoundError):
+class NotPublishedError(errors.NotFoundError):
     """The stack has no suite yet: a run that its schedule or a deployment started ends without a failure."""
 
 
@@ -74,14 +68,16 @@ class ShardedSuite(ShardedJob[SuitePlan]):
         started_at = datetime.now(UTC)
         try:
             suite = read_stored_suite(address)
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             if address == self.bucket.address(PUBLISHED):
                 raise NotPublishedError(error.message) from None
             raise
         default = collection or suite.collection or backend.services.settings.collection
         cases = assign_collection(suite.cases, default)
         if len(cases) > MAX_CASES:
-            raise InvalidParameterError(f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts")
+            raise errors.InvalidParameterError(
+                f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts"
+            )
         versions = backend.services.pin(collections_of(cases))
         inspect_collections(cases, backend.at(versions))
         shards = range(-(-len(cases) // shard_cases))
@@ -130,7 +126,7 @@ class ShardedSuite(ShardedJob[SuitePlan]):
         return ShardProgress(shard=shard, cases=len(results), finished=all(map(_is_finished, results)))
 
     def merge(self, backend: LocalBackend) -> SuiteReport:
-        """Write one report on all cases; those of a failed shard are in error, with the reason."""
+        """Write one report on all cases; cases of a failed shard are in error, with the reason."""
         plan = self.plan()
         results = [result for shard in map_in_parallel(self._final_results, self.shards()) for result in shard]
         whole = RunPlan(
@@ -166,23 +162,23 @@ def read_stored_suite(address: str) -> Suite:
     bucket, key = parse_address(address)
     try:
         content = bucket.read(key)
-    except NotFoundError as error:
-        raise NotFoundError(f"{error}: upload the suite with chunkproof suite publish") from None
+    except errors.NotFoundError as error:
+        raise errors.NotFoundError(f"{error}: upload the suite with chunkproof suite publish") from None
     try:
         return read_suite(read_json(content, "it"))
     except BrokenSuiteError as error:
         places = [f": {format_path(problem.path)}" if problem.path else "" for problem in error.problems]
         problems = [f"{address}{at}: {each.message}" for at, each in zip(places, error.problems, strict=True)]
-        raise InvalidParameterError.listing(problems) from None
-    except InvalidParameterError as error:
-        raise InvalidParameterError(
+        raise errors.InvalidParameterError.listing(problems) from None
+    except errors.InvalidParameterError as error:
+        raise errors.InvalidParameterError(
             f"{address} cannot be read as a suite: {error.message}. A suite in S3 is JSON; {HOW_TO_UPLOAD}"
         ) from None
 
 
 def _is_retryable(result: TestCaseResult) -> bool:
     """Return whether it is in error because a service was unavailable, which may pass."""
-    temporary = {RateLimitedError.code, *(kind.code for kind in error_classes(UnavailableError))}
+    temporary = {errors.RateLimitedError.code, *(kind.code for kind in errors.error_classes(errors.UnavailableError))}
     return result.status is TestStatus.ERROR and result.error_code in temporary
 
 

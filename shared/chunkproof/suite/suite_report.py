@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from chunkproof import __version__
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract import CollectionInfo, Model
-from chunkproof.contract.model import BrokenRules, Count, Items, Milliseconds, check_shown, has_fields, require_all
+from chunkproof.contract.model import BrokenRules, Count, Items, Milliseconds, check_derived, has_fields, require_all
 from chunkproof.proof.near_text import RepeatedResults, count_repeated
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.criteria import Comparison, Criterion, RunVerdict, StageLatency, judge_run, summarize_latency
@@ -30,9 +30,9 @@ ConnectionStatus = Literal["connected", "failed", "timeout"]
 
 
 class CollectionStats(Model):
-    """What the validation report says about the collection: fields of its own, and any other that is given.
+    """The collection in the validation report; fields that are not declared here are kept.
 
-    Its fields can be read as those of a dict, too.
+    Fields can also be read as from a dict.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -101,8 +101,8 @@ class ValidationReport(Model):
         fields = dict(self)
         if (duration := _duration(**fields)) < 0:
             raise BrokenRules("completed_at must not be before started_at")
-        check_shown("duration_seconds", self.duration_seconds, duration)
-        check_shown("success_rate", self.success_rate, _success_rate(**fields))
+        check_derived("duration_seconds", self.duration_seconds, duration)
+        check_derived("success_rate", self.success_rate, _success_rate(**fields))
         return self
 
     def to_summary(self) -> str:
@@ -264,8 +264,8 @@ class TestSuiteResult(Model):
         unfinished = sum(result.status in (TestStatus.PENDING, TestStatus.RUNNING) for result in self.test_results)
         if not finished <= self.total_tests <= finished + unfinished:
             raise BrokenRules("total_tests must be passed + failed + errors, and the cases that are not finished")
-        check_shown("pass_rate", self.pass_rate, _percentage(self.passed, self.total_tests))
-        check_shown("failure_rate", self.failure_rate, _percentage(self.failed, self.total_tests))
+        check_derived("pass_rate", self.pass_rate, _percentage(self.passed, self.total_tests))
+        check_derived("failure_rate", self.failure_rate, _percentage(self.failed, self.total_tests))
         return self
 
     @classmethod

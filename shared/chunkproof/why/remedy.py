@@ -122,7 +122,8 @@ class Remedy:
             more = sum(score <= point.score < self.replay.query.similarity_threshold for point in ranked)
             return f"up to {more:,} more results pass at {_round_down(score):g}"
         if change.undoes is Cause.BEYOND_TOP_K:
-            return f"{(self.placement.rank or 0) - self.replay.query.top_k:,} more results in each response"
+            more = (self.placement.rank or 0) - self.replay.query.top_k
+            return f"{more:,} more result{'' if more == 1 else 's'} in each response"
         if change.undoes is Cause.DUPLICATES:
             found = self._find_duplicates(filters, frozenset())
             texts = {self.replay.collection.text_of(point) for point in self.replay.collection.fetch(list(found))}

@@ -172,7 +172,7 @@ function previewStart(result) {
 
 const INTEGRITY = { verified: ["good", "✓"], changed: ["bad", "✗"], unknown: ["unsure", "?"] };
 
-/** Whether a result's text is the one that was hashed, in a word and a shape. */
+/** Whether a result's text matches its hash, in a word and a shape. */
 export function integrityMark({ integrity }) {
   if (!Object.hasOwn(INTEGRITY, integrity ?? "")) return null;
   const [tone, sign] = INTEGRITY[integrity];
