@@ -42,7 +42,7 @@ ONE_BY_ONE, BATCH, ROUNDS = 400, 250, 3
 # How many times faster than one by one and than batches; memory with ten times the entries.
 WANTED_ONE, WANTED_BATCHES, WANTED_MEMORY = 40.0, 1.5, 1.5
 WRITE = 2_000
-# Time of an audit ÷ that of a scroll whose pages are received and not read, with a delay before each page.
+# Time of an audit ÷ time of a scroll whose pages are received and not read, with a delay before each page.
 WANTED_SCROLL, DELAY, DELAYED = 1.15, 0.15, 20_000
 WORDS = 250  # about 1,800 characters a chunk
 

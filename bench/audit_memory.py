@@ -15,7 +15,7 @@ from chunkproof.stores.server import ServerStore
 
 
 def megabytes() -> float:
-    """Return the peak memory of this process. `ru_maxrss` would include that of the parent process."""
+    """Return the peak memory of this process. `ru_maxrss` would include the parent process."""
     status = Path("/proc/self/status").read_text("ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
 

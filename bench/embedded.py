@@ -189,7 +189,7 @@ def run_apart(step: str, kind: str, place: str, chunks: int) -> dict[str, float]
 
 
 def time_command(kind: str, place: str, number: int) -> float:
-    """Milliseconds that `chunkproof search` takes from the shell, the first round of which fills the page cache."""
+    """Milliseconds of `chunkproof search` from the shell; the first round fills the page cache."""
     variables = {"QDRANT_URL": place} if kind == "server" else {}
     where = [] if kind == "server" else ["--data", place]
     command = [sys.executable, "-m", "chunkproof_cli", "search", f"How is sensor {number} calibrated?", "--json"]

@@ -52,7 +52,7 @@ def measure_serve(services: Mapping[str, str], seconds: float) -> Part:
 
 
 async def _hold(port: int, count: int) -> list[float]:
-    """Milliseconds of each request of so many clients, all connected before the first one asks; each asks twice."""
+    """Milliseconds of each request of this many clients, all connected before the first request; each sends two."""
     opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
 
     async def ask(number: int) -> list[float]:

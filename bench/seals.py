@@ -38,7 +38,7 @@ from support.stores import MemoryStore
 from support.words import Words
 
 SECONDS_600 = 600_000
-# The most that a receipt of ten results may have, among so many chunks.
+# The most bytes of a receipt of ten results, by the number of chunks.
 GOAL_BYTES, GOAL_CHUNKS, RESULTS = 8_000, 100_000, 10
 
 
@@ -65,7 +65,7 @@ class SyntheticReader(Reader):
 
 
 def seal_synthetic(chunks: int) -> None:
-    """Print time and memory of a seal of so many chunks, and of the next one, which adds a thousand."""
+    """Print time and memory of a seal of this many chunks, and of the next seal, which adds a thousand."""
     store = MemoryStore()
     fill(store, "docs", size=8)
     with tempfile.TemporaryDirectory() as name:
@@ -96,7 +96,7 @@ def far_apart(chunks: int) -> list[int]:
 
 
 def largest_receipt(chunks: int) -> int:
-    """The bytes of a receipt of ten results that are far apart in a seal of so many chunks; only they are stored."""
+    """The bytes of a receipt of ten results that are far apart in a seal of this many chunks; only they are stored."""
     store = MemoryStore()
     fill(store, "docs", *map(synthetic_point, far_apart(chunks)), size=8)
     with tempfile.TemporaryDirectory() as name:
@@ -161,7 +161,7 @@ def fill_randomly(store: MemoryStore, chunks: int, size: int, rng: random.Random
 
 @click.command()
 @click.option("--chunks", default=5_000, show_default=True)
-@click.option("--synthetic", default=0, help="Only seal so many chunks that are made as they are read.")
+@click.option("--synthetic", default=0, help="Only seal this many chunks, which are made as they are read.")
 @click.option("--size", default=1_024, show_default=True, help="Values of a vector.")
 def main(chunks: int, size: int, synthetic: int) -> None:
     """Print each cost beside its goal."""

@@ -20,7 +20,7 @@ def share_of(memory_mb: int) -> float:
 
 @contextmanager
 def cgroup(share: float) -> Iterator[Path | None]:
-    """Make a group whose processes share so much of a processor; None where this user cannot make one."""
+    """Make a group whose processes share this part of a processor; None where this user cannot make one."""
     group = _make_group(int(share * PERIOD_US))
     try:
         yield group

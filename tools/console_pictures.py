@@ -55,7 +55,7 @@ def proof_script(original: str) -> str:
 
 
 def list_shots() -> list[Shot]:
-    """Return the views; the first two are those of the docs."""
+    """Return the views; the first two are in the docs."""
     stored = next(chunk["text"] for chunk in sample_chunks() if chunk["chunk_id"] == CHUNK)
     original = stored.replace("torque in advance", "force in\u00a0advance").replace("PID", "P\u200bID")
     asked = f"q={quote(QUESTION)}"

@@ -1,6 +1,6 @@
 """Install each line of the documentation into an empty virtualenv; print size and time (`make sizes`).
 
-Sizes are those of site-packages without pip, compiled as pip does it. Packages come from where pip is configured to
+Sizes are of site-packages without pip, compiled as pip does it. Packages come from where pip is configured to
 get them, in the versions of tests/requirements.txt, and from pip's cache if they were fetched before.
 """
 

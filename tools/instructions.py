@@ -38,7 +38,7 @@ class NoValgrindError(RuntimeError):
 
 
 def count_instructions() -> dict[str, int]:
-    """Return the instructions of a request of each kind, in thousands: those of `make walk`, and the floor."""
+    """Return the instructions of a request of each kind and of the floor, in thousands."""
     if shutil.which("callgrind_control") is None:
         raise NoValgrindError("valgrind is not installed")
     with handbook_host("0.0.0.0") as host:

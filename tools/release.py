@@ -35,7 +35,7 @@ NOT_VERSIONED = {"ReservedConcurrentExecutions", "DeploymentPreference", "Events
 def given_parameters(root: Path, parameters: str = "", environment: str = "default") -> dict[str, str]:
     """Return the parameters of a deployment by name.
 
-    Those of the command line replace all those of the environment in samconfig.toml, as they do for SAM.
+    Parameters of the command line replace all parameters in samconfig.toml, as they do for SAM.
     """
     return _parse(_split(parameters)) if parameters.strip() else _configured(root / CONFIG, environment)
 

@@ -39,7 +39,7 @@ MEMORY_FACTOR, SERVER_BYTES = 1.5, 0.5 * GB
 # Of a shard on disk: vectors and index, text with its fields, and the rest. With 384 values and 2,000 bytes of text,
 # 6.7 kB were measured for each chunk.
 INDEX_FACTOR, PAYLOAD_FACTOR, OTHER_BYTES = 1.1, 1.5, 2_000
-# A function keeps the pages of the shard in memory, beside its code. Lambda allows so much of it, and of /tmp.
+# A function keeps the pages of the shard in memory, beside its code. This is the most that Lambda allows, and of /tmp.
 FUNCTION_MB, BESIDE_MB, LARGEST_MB = 1024, 512, 10_240
 FREE_TMP_MB = 512
 # One request in a hundred meets a cold start, which fetches the shard in parts of 8 MiB, at 100 MB a second.

@@ -43,7 +43,7 @@ class Walk:
     """The files that a request crosses, in the order of their first call."""
 
     files: dict[str, File] = field(default_factory=dict)
-    # Of Python and C functions, those of libraries too: a measure of the work that is the same on every machine.
+    # Calls of Python and C functions, also in libraries: a measure of the work that is the same on every machine.
     calls: int = 0
 
     def record(self, event: Event) -> None:
@@ -81,7 +81,7 @@ class Walk:
         often = sum(len(file.callers) > 3 for file in self.files.values())
         total = sum(lines.values())
         yield f"{title}: {len(lines)} files, {self.count_functions()} functions, {total:,} lines in these files"
-        yield f"{self.calls:,} calls of functions, those of libraries and in C included"
+        yield f"{self.calls:,} calls of functions, including libraries and C"
         yield f"{often} files are called from more than three functions of other files"
         yield f"  {'file':44} lines functions callers entries"
         for path, file in self.files.items():

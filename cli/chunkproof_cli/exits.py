@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, a closed standard output, and signals during work whose result must not be lost."""
+"""Exit codes, a closed standard output, and signals that must not lose a result."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ class Interrupts:
         self._is_holding = True
 
     def release(self) -> None:
-        """Raise at the next signal, and at once if one came meanwhile."""
+        """Let the next signal interrupt again; interrupt at once if a signal was held."""
         self._is_holding = False
         if self._signals:
             self._interrupt()

@@ -334,7 +334,7 @@ class Loader:
         return self._embed_texts(shorter)
 
     def _fit(self, record: ChunkRecord) -> str | None:
-        """Return the text to embed, as far as the embedder can count its tokens by itself; None to skip it."""
+        """Return the text to embed, shortened if the embedder can count its tokens; None to skip it."""
         text = record.text
         if self.if_too_long is TooLong.REFUSE or not self.embedder.excess(text):
             return text

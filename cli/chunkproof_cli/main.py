@@ -72,7 +72,7 @@ SHARED_MODULES |= {"suite_publish": "suite_run"}
 
 
 class LazyGroup(click.Group):
-    """A group whose help needs no command's module.
+    """A group that shows its help without importing its commands.
 
     `summaries` has a line for each command. The command `name` is the attribute `name` of the module
     `chunkproof_cli.commands.<prefix><name>`, or of the one in `SHARED_MODULES`.
@@ -141,7 +141,7 @@ def suite() -> None:
 
 def main() -> None:
     """Run a command, and turn every failure into a message and an exit code."""
-    # Looking for garbage among imported modules takes a fifth of a search's processor time, most of it at the end.
+    # Collecting garbage among imported modules takes a fifth of a search's processor time, most of it at exit.
     gc.set_threshold(NEW_OBJECTS)
     atexit.register(gc.freeze)
     # Where click is installed, httpx imports a command line of its own, with pygments: a tenth of a second.

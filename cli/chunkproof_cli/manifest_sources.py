@@ -466,7 +466,7 @@ def _locate_chunks(
 def _describe_coverage(
     source: ManifestSource, run: CoverageRun, texts: StoredTexts, shape: EntryShape
 ) -> ManifestSource:
-    """Note what was located, and make entries of it; stale chunks are left out, and the audit finds them."""
+    """Add notes on the coverage, and entries of the located chunks; an audit then finds the stale ones."""
     if coverage := source.coverage:
         source.notes.append(describe_coverage(coverage))
         if coverage.stale:

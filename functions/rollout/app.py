@@ -44,7 +44,7 @@ def _compare(name: str, path: str, body: Mapping[str, Any]) -> tuple[Answer, str
 
 
 def _ask(function: str, path: str, body: Mapping[str, Any]) -> tuple[Answer, str]:
-    """Return the body of an answer and its outcome: the status, and what is wrong if something is."""
+    """Call a version; return the body of its answer, and the outcome: the status and the problem, if there is one."""
     event = {
         "version": "2.0",
         "routeKey": f"POST {path}",

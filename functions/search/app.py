@@ -44,7 +44,7 @@ def get_health(deep: bool = False) -> WithStatus:
     responses=responses(Health, unavailable=Health | RetrievalResponse),
 )
 def get_deep_health() -> WithStatus:
-    """The same as `/health?deep=true`, for stacks whose `/health` is public: this route never is."""
+    """The same as `/health?deep=true`; this route always needs authorization."""
     return get_health(deep=True)
 
 

@@ -39,7 +39,7 @@ class Account:
         self.cloudformation = CloudFormation(self._template, self._bucket, self._check_release)
         self.deleted_versions: set[tuple[str, int]] = set()
         self.printed: list[str] = []  # by functions: log lines and metrics
-        self.hook_statuses: list[str] = []  # as CodeDeploy was told them
+        self.hook_statuses: list[str] = []  # as CodeDeploy received them
         self._folder = folder
         self._runtime = link_runtime_packages(folder / "runtime")
 
@@ -87,7 +87,7 @@ class Account:
         return {**self.variables, **function["Environment"]["Variables"], **own}
 
     def published(self, arn: str) -> dict[str, Any]:
-        """Return the properties of a version, or of the one that an alias points to."""
+        """Return the properties of a version, or of the version that an alias points to."""
         if arn in self.cloudformation.versions:
             return self.cloudformation.versions[arn]
         function, _, alias = arn.rpartition(":")
@@ -96,9 +96,9 @@ class Account:
         (number,) = (a["FunctionVersion"] for a in found if [a["FunctionName"], a["Name"]] == wanted)
         return self.cloudformation.versions[f"{function}:{number}"]
 
-    def answer_codedeploy(self, told: dict[str, str]) -> dict[str, Any]:
+    def answer_codedeploy(self, reported: dict[str, str]) -> dict[str, Any]:
         """CodeDeploy's API, as far as the check of a release calls it."""
-        self.hook_statuses.append(told["status"])
+        self.hook_statuses.append(reported["status"])
         return {}
 
     def _check_release(self, hook: dict[str, Any]) -> bool:

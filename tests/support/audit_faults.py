@@ -17,7 +17,7 @@ OLDER = "Tune the gains of the controller by hand: raise the proportional gain u
 
 @dataclass(frozen=True)
 class Asymmetric:
-    """A model that embeds queries and documents differently, as those of Cohere do; the local one does not."""
+    """A model that embeds queries and documents differently, as Cohere's models do and the local one does not."""
 
     inner: Embedder
 

@@ -1,4 +1,4 @@
-"""Services for a Lambda container: those of `chunkproof sandbox` on free ports, or a bucket instead of Qdrant."""
+"""Services for a Lambda container: the ones of `chunkproof sandbox` on free ports, or a bucket instead of Qdrant."""
 
 import os
 from collections.abc import Iterator

@@ -134,7 +134,7 @@ class Responds(Fault):
 
 @dataclass(frozen=True)
 class GzipBomb(Fault):
-    """Sends this many megabytes of gzip, each of which decompresses to a gigabyte of spaces."""
+    """Sends this many megabytes of gzip; each decompresses to a gigabyte of spaces."""
 
     megabytes: int = 10
 

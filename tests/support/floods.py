@@ -38,7 +38,7 @@ class Flood:
     encoding: str = "plain"
 
     def body(self, size: int = MAX_REQUEST_BYTES) -> str:
-        """Return the body with about so many bytes, and not more."""
+        """Return the body with about this many bytes, and not more."""
         room = size - len(self.before.encode()) - len(self.after.encode()) - len(self.core.encode())
         width = len(self.joint) + len((self.unit + self.close).replace(NUMBER, "0000000").encode())
         count = max(1, room // width)
@@ -47,7 +47,7 @@ class Flood:
         return f"{self.before}{inner}{self.core}{self.close * count}{self.after}"
 
     def event(self, size: int = MAX_REQUEST_BYTES) -> dict[str, Any]:
-        """Return the event with about so many bytes."""
+        """Return the event with about this many bytes."""
         if self.encoding == "plain":
             return request("POST", self.route, self.body(size))
         if self.encoding == "gzip":
@@ -66,7 +66,7 @@ class Flood:
 
 @cache
 def _bomb(size: int) -> bytes:
-    """Return gzip of about so many bytes; each holds a thousand spaces."""
+    """Return gzip of about this many bytes; each holds a thousand spaces."""
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     block, parts, length = b" " * 2**20, [], 0
     while length < size:
@@ -164,7 +164,7 @@ def _places_of_field(name: str, route: str, before: str, after: str) -> dict[str
 
 
 def _paths(schema: Mapping[str, Any], shared: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, ...]]:
-    """List the fields of a JSON schema, with those of the objects in them."""
+    """List the fields of a JSON schema, including the fields of nested objects."""
     for name, field in schema.get("properties", {}).items():
         yield (name,)
         options = [field, *field.get("anyOf", ()), *field.get("oneOf", ())]

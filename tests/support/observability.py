@@ -91,7 +91,7 @@ def rows(properties: dict[str, Any]) -> Iterator[tuple[Metric | None, dict[str, 
 
 
 def graphed_metrics(found: Stack, emits: Iterable[Metric] = ()) -> set[Metric]:
-    """The metrics on the dashboard, and those of `emits` that one of its searches finds."""
+    """The metrics on the dashboard, and the metrics of `emits` that one of its searches finds."""
     every = [row for widget in widgets(found, "metric") for row in rows(widget["properties"])]
     searches = [options["expression"] for _, options in every if options.get("expression", "").startswith("SEARCH(")]
     searched = {metric for metric in emits for search in searches if is_found(metric, search)}
@@ -137,7 +137,7 @@ def alarm_metrics(alarm: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def queries(found: Stack) -> dict[str, str]:
-    """Every Logs Insights query by its name: saved ones and those of the dashboard."""
+    """Every Logs Insights query by its name: saved ones and the dashboard's."""
     saved = {query["Name"]: query["QueryString"] for query in found.of_type("Logs::QueryDefinition").values()}
     shown = {w["properties"]["title"]: w["properties"]["query"] for w in widgets(found, "log")}
     return {**saved, **{f"dashboard/{title}": query for title, query in shown.items()}}
@@ -180,7 +180,7 @@ def _tree(kind: type[ChunkproofError]) -> Iterator[type[ChunkproofError]]:
 
 
 def metrics_by_rule(environment: str, search: str, validation: str) -> set[Metric]:
-    """What is emitted for every code and kind, most of which no test provokes; a test shows that the rule holds."""
+    """What is emitted for every code and kind; no test provokes most of them, and a test shows that the rule holds."""
 
     def of(function: str, name: str) -> Metric:
         dimensions = {"service": "chunkproof", "environment": environment, "function": function}

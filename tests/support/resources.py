@@ -29,7 +29,7 @@ class Resource:
 
 @dataclass
 class Deployment:
-    """A stack, of which there may have been several updates."""
+    """A stack, which may have been updated several times."""
 
     name: str
     id: str

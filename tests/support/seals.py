@@ -20,7 +20,7 @@ def new_signer(folder: Path, name: str = "example.com/seal") -> Signer:
 def seal(
     services: Services, place: Path | SealFiles, *signers: Signer, collection: str | None = None, **options: Any
 ) -> SealReport:
-    """Seal a collection, by default that of the services, into a folder or a bucket."""
+    """Seal a collection, by default the services' own, into a folder or a bucket."""
     files = SealFiles(str(place)) if isinstance(place, Path) else place
     name = services.collection(collection).name
     work = options.pop("work", None) or (place.parent if isinstance(place, Path) else Path("/tmp")) / "sealing-work"

@@ -82,7 +82,7 @@ def part_of_stack(title: str, **parameters: str) -> Stack:
 
 
 def whole_stack(**parameters: str) -> Stack:
-    """The stack for these parameters together with those of its nested applications."""
+    """The stack for these parameters, together with its nested applications."""
     root = stack(**parameters)
     resources = dict(root.resources)
     for application in root.of_type("CloudFormation::Stack"):

@@ -67,7 +67,7 @@ class World:
     has_words: bool = False
     needs_index: bool = True
     is_quantized: bool = False
-    # The model takes so many words.
+    # The model takes this many words.
     most_words: int | None = None
     # Other fields of the request, such as the groups of its results.
     options: dict[str, Any] = field(default_factory=dict)
@@ -224,7 +224,7 @@ class Planter:
         knows = self.rng.random() < 0.5
         if "other model" in names and (for_all or {"stale vector", "deleted", "split"} & set(names)):
             use_other_model_for_all(faulty, self)
-            # Without that model, all is embedded anew, which would put a stale vector right as well.
+            # Without that model, everything is embedded again, which would put a stale vector right as well.
             faulty.knows_other_model = knows or "stale vector" in names
         for name, fault in FAULTS.items():
             self.rng = random.Random(f"{seed} {name}")
@@ -255,7 +255,7 @@ def change_text(world: World, planter: Planter) -> None:
 
 
 def make_stale(world: World, planter: Planter) -> None:
-    """The vector is that of another text: one that was there once, or another chunk's."""
+    """The vector was made from another text: an earlier text, or another chunk's."""
     own = _own(world)
     if planter.rng.random() < 0.5:
         own.vector = planter.vector(world, planter.draw_text())
@@ -421,7 +421,7 @@ def index_no_words(world: World, _planter: Planter) -> None:
 
 
 def rename_text(world: World, _planter: Planter) -> None:
-    """The text is in a field that nobody reads, and is expected by a passage of it."""
+    """The text is in a field that Chunkproof does not read, and is expected by a passage of it."""
     own = _own(world)
     own.payload["inhalt"], own.payload["text"] = {"absatz": own.payload["text"]}, None
     world.expected = " ".join(world.text.split()[:12])
@@ -434,7 +434,7 @@ def make_unreadable(world: World, planter: Planter) -> None:
 
 
 def index_other_words(world: World, planter: Planter) -> None:
-    """The BM25 vector is that of a text that the chunk had before."""
+    """The BM25 vector was made from an earlier text of the chunk."""
     world.indexed_texts[point_id(world.target)] = planter.draw_text()
 
 

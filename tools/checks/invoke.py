@@ -53,7 +53,7 @@ def function_of(event: dict[str, Any]) -> str:
 
 
 def promised_status(name: str) -> int:
-    """The status in `search.400-empty-query.json`; that of `search.json` is 200."""
+    """The status in `search.400-empty-query.json`; the status in `search.json` is 200."""
     return int(name.split(".")[1][:3]) if name.count(".") > 1 else 200
 
 

@@ -81,7 +81,7 @@ class World:
                 return copy.deepcopy(found)
 
     def prove(self, document: Document) -> None:
-        """Compute the nodes again, as whoever holds the tiles can."""
+        """Compute the nodes again, as anyone with the tiles can."""
         rows = document["receipt"]["results"]
         tree = self.seal.whole if any("payload" in row["entry"] for row in rows) else self.seal.tree
         document["receipt"]["nodes"] = encode(b"".join(tree.prove([row["leaf"] for row in rows])))
@@ -289,7 +289,7 @@ def payload_added(world: World, one: Document) -> None:
 
 
 def both_trees(world: World, one: Document) -> None:
-    """An entry of one tree among those of the other."""
+    """An entry of one tree among the entries of the other."""
     row = world.rng.choice(one["receipt"]["results"])
     tree = world.seal.tree if "payload" in row["entry"] else world.seal.whole
     row["entry"] = json.loads(tree.entry(row["leaf"]))
@@ -317,7 +317,7 @@ def other_vector(world: World, one: Document) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to tamper, the claims of which one must be refuted, and whether that needs the search again."""
+    """A way to tamper, the claims of which at least one must be refuted, and whether that takes another search."""
 
     tamper: Callable[[World, Document], None]
     refuted: tuple[str, ...]

@@ -178,7 +178,7 @@ class Oracle:
                 yield from self.draw_outside(name, mode, each)
 
     def draw_outside(self, name: str, mode: str | None, each: int) -> Iterator[World]:
-        """Draw questions until a fault without a trace loses the chunk of so many."""
+        """Draw questions until a fault without a trace loses the chunk of `each` of them."""
         fault, found = OUTSIDE[name][0], 0
         for _ in range(each * MOST_ATTEMPTS):
             world = self._rng.choice(self.worlds)
@@ -221,7 +221,7 @@ class Oracle:
                 yield other
 
     def draw(self, names: tuple[str, ...], count: int) -> Iterator[World]:
-        """Draw questions until the faults lose the chunk of so many."""
+        """Draw questions until the faults lose the chunk of `count` of them."""
         found = 0
         for _ in range(count * MOST_ATTEMPTS):
             seed = self._rng.randrange(10**9)

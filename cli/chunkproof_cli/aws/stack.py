@@ -181,7 +181,7 @@ class FunctionLimits:
 
 @contextmanager
 def listed(data: Path, collection: str) -> Iterator[tuple[Path, Version]]:
-    """List the files of a collection, which no other process can write to meanwhile."""
+    """List the files of a collection, locked against writes of other processes."""
     with closing(open_edge_store(data)) as store:
         points = store.count(collection, (), Deadline(COUNT_MS))  # also repeats an interrupted write
     from chunkproof.stores.edge_folder import locked_files  # where there is no Qdrant Edge, it cannot be imported

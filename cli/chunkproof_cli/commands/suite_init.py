@@ -168,7 +168,7 @@ def _make_item(question: str, text: str, ids: Mapping[str, str | None], *, are_h
 
 
 def _is_random(chunk_id: str) -> bool:
-    """Whether the next import of the same text may give another id: one by chance or time, or of who knows what."""
+    """Whether another import of the same text may give another id: a random, time-based or opaque one."""
     with suppress(ValueError):
         return UUID(chunk_id).version not in NAMED_UUIDS
     return _OPAQUE.fullmatch(chunk_id) is not None

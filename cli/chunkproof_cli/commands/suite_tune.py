@@ -196,7 +196,7 @@ def candidates() -> list[Configuration]:
 def tune_weights(
     halves: Halves, search: Search, *, suite: str, metric: str, on_result: OnResult | None = None
 ) -> TuningReport:
-    """Try every candidate on the first half, and the best one on the other half, beside the usual alternatives."""
+    """Try every candidate on the first half, then compare the best with the alternatives on the other half."""
     runs = run_configurations(candidates(), halves.choosing, search, on_result)
     means = sorted(((run.configuration, _mean(run, metric)) for run in runs), key=lambda pair: -pair[1])
     best = means[0][0]

@@ -158,7 +158,7 @@ class ConsoleApi(Api):
         pass
 
     def open_collection(self, name: object) -> Collection:
-        """Return a collection, unless callers see only a part of the store: these routes look into all of it."""
+        """Return a collection; refuse where tenants are configured, because these routes read all chunks."""
         settings = services().settings
         if settings.tenant_field is not None or settings.tenant_claim is not None:
             raise ForbiddenError("The console's own routes are off where tenants are configured")

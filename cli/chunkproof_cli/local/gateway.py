@@ -84,7 +84,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        # The server itself answers what is not HTTP and closes the connection: then there is nothing to answer.
+        # The server closes a connection that sends no valid HTTP: then nothing can be sent.
         with suppress(LocalProtocolError):
             await self._serve(scope, receive, send)
 

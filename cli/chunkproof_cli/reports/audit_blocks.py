@@ -74,7 +74,7 @@ def say_verdict(report: AuditReport) -> str:
 
 
 def _explain_matching(report: AuditReport) -> str:
-    """Say how chunks were found whose ids are not stored, and what to do where they were not looked for."""
+    """Explain how chunks with other ids were matched, or how to match them."""
     matching = report.matching
     if matching is None:
         if report.kinds[Kind.MISSING] < report.audited:

@@ -98,7 +98,7 @@ class PageBlock(Block):
 
 @dataclass(frozen=True)
 class VerdictLine(Block):
-    """A sentence that decides; `lead` is the part at its start to emphasize, all of it by default."""
+    """A sentence with a verdict; `lead` is the beginning to emphasize, by default the whole sentence."""
 
     text: str
     tone: Tone

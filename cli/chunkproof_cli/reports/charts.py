@@ -207,7 +207,7 @@ def draw_configurations(report: ConfigurationReport) -> Iterator[Drawing]:
     y = {"field": "quality", "type": "quantitative", "title": report.metric, "scale": {"zero": False, "padding": 12}}
     colours = {"domain": ["chosen", "other"], "range": ["var(--good)", "var(--accent)"]}
     colour = {"field": "state", "type": "nominal", "scale": colours, "legend": None}
-    # Names beside the points would overlap where configurations are alike.
+    # Names beside the points would overlap where configurations perform alike.
     names = {"field": "name", "type": "nominal", "sort": None, "legend": {"orient": "right", "labelLimit": 300}}
     dots = {
         "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},

@@ -491,7 +491,7 @@ def describe_change(change: MetricChange | None) -> str:
 
 
 def _configuration_notes(report: ConfigurationReport) -> Iterator[str]:
-    """Say what the table does not."""
+    """Yield notes that the table has no room for."""
     limit = "" if report.max_latency_ms is None else f", with a limit of {report.max_latency_ms:g} ms at p95"
     yield (
         f"{report.cases} cases under each configuration, in turns, one search at a time{limit}. "

@@ -107,7 +107,7 @@ def render_ctrf(suite: JunitSuite) -> str:
 
 @dataclass(frozen=True)
 class SarifResult:
-    """A finding at a line of a file; `subject` is what it is about, such as the id of a chunk."""
+    """A finding at a line of a file; `subject` names its object, such as the id of a chunk."""
 
     rule: str
     level: Literal["error", "warning", "note"]

@@ -142,7 +142,7 @@ def _sentence(text: str) -> str:
 
 
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A colour that Markdown lacks becomes a mark."""
+    """Write a table in Markdown, with marks in place of colours."""
     marked = ([f"{MARKS.get(tone_of(t), '') if t else ''} {escape_markdown(t)}".lstrip() for t in row] for row in rows)
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *marked))
 

@@ -1,4 +1,4 @@
-"""What a retriever is sent and what it returns.
+"""Requests to retrievers, and their results.
 
 A request is made by a small mapping, in a file or as inline JSON. Results are JSON, plain ids, or the documents of a
 framework, known by their attributes.
@@ -194,7 +194,7 @@ def _fields_of(item: Any) -> dict[str, Any]:
 
 
 def _find_id(parts: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the chunk's own id wherever it is, before one that may be its document's."""
+    """Return the chunk's id wherever it is; an id that may be the document's comes last."""
     names = [(IDS[:1], parts), (IDS, parts[:1]), (IDS, parts[1:])]
     values = (part.get(name) for group, inside in names for part in inside for name in group)
     ids = (value for value in values if isinstance(value, str | int) and not isinstance(value, bool))

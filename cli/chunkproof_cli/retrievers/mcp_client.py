@@ -176,7 +176,7 @@ def _split_command(command: str) -> list[str]:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return the first exception of a group that is no group itself."""
+    """Return the first exception inside of nested groups."""
     return _first_cause(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 

@@ -223,7 +223,7 @@ def _find_cause(case: TestCaseResult) -> str:
 def _list_warnings(
     report: SuiteReport, baseline: SuiteReport, found: Comparison, pairs: Sequence[Pair]
 ) -> Iterator[str]:
-    """Say what makes the baseline a weak one."""
+    """Yield the weaknesses of the baseline."""
     before, own = baseline.result, baseline.comparison
     if before.failed:
         still = report.result.failed - len(found.newly_failing) - len(found.failing_unpaired)

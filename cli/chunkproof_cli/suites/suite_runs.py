@@ -174,7 +174,7 @@ def _execute(
 
 
 def make_diagnoser(backend: Backend, given: Options) -> Diagnoser:
-    """Return a diagnoser whose suggested commands use the same store or stack; of a retriever, its collection's."""
+    """Return a diagnoser whose suggested commands use the same store or stack; for a retriever, its collection."""
     where = options_of_store(given)
     if isinstance(backend, RetrieverBackend):
         explainer = make_explainer(backend.store) if backend.store is not None else None

@@ -156,7 +156,7 @@ _umask = _Umask()
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Let only this user read the files and folders that the process makes meanwhile."""
+    """Let only this user read the files and folders that the process makes inside the block."""
     _umask.enter()
     try:
         yield

@@ -42,7 +42,7 @@ def _collections(value: Any) -> Any:
 
 
 def _as_variable(value: Any) -> str:
-    """Write a value of JSON as an environment variable has it."""
+    """Convert a JSON value to the text of an environment variable."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return ",".join(value)
     return value if isinstance(value, str) else json.dumps(value)

@@ -140,7 +140,7 @@ def check_all_filters(filters: Iterable[Any]) -> None:
 
 
 def _count(value: Any) -> tuple[int, int, int]:
-    """Count conditions, values and characters, repeated ones too, without looking at any."""
+    """Count conditions, values and characters, including repeated ones, without checking them."""
     if not isinstance(value, Mapping):
         return 0, 0, 0
     conditions = values = chars = 0

@@ -35,7 +35,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """Stands in a parsed document where the source had something that JSON or UTF-8 cannot carry."""
+    """Replaces a value that JSON or UTF-8 cannot carry in a parsed document."""
 
     why: str
 
@@ -49,7 +49,7 @@ class Fault:
 
 
 class Repeated(dict[str, Any]):
-    """An object whose source gave some names twice."""
+    """A JSON object with duplicate names."""
 
     names: tuple[str, ...]
 
@@ -415,7 +415,7 @@ class Request(Model):
 
 
 def _unwrap(call: Callable[[], Item]) -> Item:
-    """Raise the contract's error itself: pydantic wraps it, as any ValueError of a validator."""
+    """Raise the contract's own error, which pydantic wraps like any ValueError of a validator."""
     try:
         return call()
     except ValidationError as error:

@@ -108,7 +108,7 @@ class ListedPoint(Model):
 
 
 class FailedList(Model):
-    """The error of a profile whose success is a list: the class of the error, and what it says."""
+    """The error of a profile that returns a list on success."""
 
     error: str
     message: str
@@ -232,7 +232,7 @@ def _to_nested(response: RetrievalResponse) -> NestedResponse:
 
 
 def _error(response: RetrievalResponse, codes: Mapping[str, str] | None = None) -> ErrorDetail | None:
-    """Return the error with all its messages in one, for shapes that have no list of them."""
+    """Return the error with all messages joined, for shapes without a list of errors."""
     if response.error is None:
         return None
     renamed = (codes or {}).get(response.error.code)

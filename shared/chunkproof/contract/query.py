@@ -58,7 +58,7 @@ _MAY_BE_EMPTY = {"query_id", "created_at", "timestamp"}
 
 
 def check_queries(value: Any) -> Any:
-    """Check the number of queries. What is wrong with one of them is found when it is its turn."""
+    """Check the number of queries; each query is checked later, when it is searched."""
     if value is None or isinstance(value, Faulty):
         return value
     if not isinstance(value, list | tuple):
@@ -86,7 +86,7 @@ def query_documents(request: Any, limits: Limits) -> list[Any]:
 
 
 def _wanted(one: Any, default: int) -> int:
-    """Return how many results, or candidates for reranking, a query wants; what is wrong there is found later."""
+    """Return how many results, or candidates for reranking, a query asks for; invalid values count as 0."""
     fields = one if isinstance(one, dict) else {}
     rerank = fields.get("rerank")
     numbers = (fields.get("top_k", default), rerank.get("candidates") if isinstance(rerank, dict) else 0)
@@ -260,7 +260,7 @@ class SearchQuery(Request):
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
     list_field = "queries"
-    # What is wrong with one of several queries does not fail the others.
+    # An invalid query among several does not fail the others.
     read_later: ClassVar[frozenset[str]] = frozenset({"queries"})
 
     @classmethod

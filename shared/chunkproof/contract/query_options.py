@@ -278,7 +278,7 @@ class LegScore(Model):
 
 
 class FusionScore(Model):
-    """The score by which two rankings became one, and how much of it comes from each."""
+    """The fused score, and how much of it comes from each ranking."""
 
     score: float
     dense: float | None = None

@@ -142,7 +142,7 @@ class SearchResult(Shaped):
 
 
 class ForeignResult(SearchResult):
-    """A result of another retriever, whose scores have a scale of their own; texts and scores may be missing."""
+    """A result of another retriever: its scores have their own scale, and text or score may be missing."""
 
     model_config = ConfigDict(defer_build=True)
 

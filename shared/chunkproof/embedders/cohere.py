@@ -26,7 +26,7 @@ from chunkproof.net.transport import DirectClient, host_of
 
 
 class _Deferred(ModuleType):
-    """A module that is imported when something of it is used."""
+    """A module that is imported when it is first used."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:

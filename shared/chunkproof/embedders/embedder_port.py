@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 
 
 class InputType(StrEnum):
-    """What a text is embedded as: Cohere's models embed queries and documents differently."""
+    """Whether a text is embedded as a query or a document, which Cohere's models distinguish."""
 
     QUERY = "search_query"
     DOCUMENT = "search_document"
@@ -71,7 +71,7 @@ def call_in_batches(
 
 
 def query_model(embedder: Embedder) -> str:
-    """Return the model that queries are embedded with: an embedder may have a `query_model` beside its `model`."""
+    """Return the model that embeds queries: an embedder may have a `query_model` besides its `model`."""
     return getattr(embedder, "query_model", None) or embedder.model
 
 

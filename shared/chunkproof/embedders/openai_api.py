@@ -107,7 +107,7 @@ class OpenAiEmbedder(ServiceEmbedder):
         return self._to_unit_vectors(vectors, model)
 
     def _options(self, input_type: InputType) -> dict[str, Any]:
-        """Return what a request has beside the model and the texts."""
+        """Return the optional fields of a request."""
         config = self._config
         is_query = input_type is InputType.QUERY
         options: dict[str, Any] = {}

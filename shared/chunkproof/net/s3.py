@@ -1,4 +1,4 @@
-"""Objects in S3, and jobs whose shards and results are such objects: audits and suites.
+"""Objects in S3, and sharded jobs (audits, suites) that keep their shards and results there.
 
 A state machine runs a job in three steps: split it, run each shard, merge the results. Every step writes the same
 objects when it runs again, so retries are safe. A job reads one version of each published collection: its plan notes

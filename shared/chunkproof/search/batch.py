@@ -30,7 +30,7 @@ from chunkproof.search.single import (
 
 @dataclass(slots=True)
 class _BatchItem:
-    """State of one query in a batch, from its document to its response; what fails keeps its error."""
+    """State of one query in a batch, from its document to its response; a failed query keeps its error."""
 
     document: Any
     trace: RequestTrace = field(default_factory=RequestTrace)
@@ -51,7 +51,7 @@ class _BatchItem:
 
 
 def search_all(request: SearchQuery, collection: Collection, *, exact: bool = False) -> RetrievalResponse:
-    """Answer each query of the request, in their order; what fails one of them does not fail the others.
+    """Answer each query of the request, in order; a failed query does not fail the others.
 
     When a service failed all of them, the request fails with its error.
     """
@@ -165,7 +165,7 @@ def _take_embeddings(embeddings: Sequence[tuple[_BatchItem, EmbeddedQuery | erro
 
 
 def _search(items: Sequence[_BatchItem], collection: Collection, *, exact: bool) -> None:
-    """Search for all queries at once; if the store refuses that, for each by itself, so that the others succeed."""
+    """Search for all queries at once; if the store refuses, search one by one, so that a bad query fails alone."""
     ready = [(item, item.plan) for item in items if item.plan and not item.error]
     watch, room = Stopwatch(), FOUND_BYTES
     answers: list[Callable[[], RetrievalResponse]]

@@ -83,14 +83,14 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class _Leg:
-    """A leg that was searched by itself: how long it took, and the rank of each of its results."""
+    """A leg that was searched alone: its time, and the rank of each result."""
 
     time_ms: float
     ranks: Mapping[PointId, int]
 
 
 def _search_legs(query: StoreQuery, collection: Collection, asking: "_Asking") -> dict[str, _Leg]:
-    """Search the legs once more, each by itself, unless the search was nothing but one leg.
+    """Search each leg once more, alone, unless the search had only one leg.
 
     A hybrid search is one request, which has one time. A selection for diversity has no ranks of the search by meaning.
     """

@@ -84,7 +84,7 @@ class Pages:
 
 
 def read_cursor(query: SearchQuery, collection: Collection) -> Pages:
-    """Return the pages so far; `InvalidParameterError` for a cursor of another query, or none at all."""
+    """Return the earlier pages; `InvalidParameterError` for an invalid cursor, or the cursor of another query."""
     if query.cursor == START:
         return Pages(query, collection)
     wrong = InvalidParameterError(
@@ -184,7 +184,7 @@ def _candidates(plan: Plan) -> int:
 
 
 def describe_text_search(plan: Plan) -> TextSearch | None:
-    """Return what the search by words is made with."""
+    """Return the sparse vector or text index that the search by words uses."""
     if plan.text is None:
         return None
     if plan.text.sparse_vector is not None:

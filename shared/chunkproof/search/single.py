@@ -178,12 +178,12 @@ def search(query: SearchQuery, collection: Collection, *, exact: bool = False) -
     except (errors.DimensionMismatchError, errors.EmbeddingSizeError):
         if not collection.has_changed():
             raise
-    # The collection was recreated since it was last searched: once more, with what it is now.
+    # The collection was recreated since it was last searched: search again, with its new facts.
     return _search(query, collection, exact=exact)
 
 
 def begin(query: SearchQuery, collection: Collection) -> None:
-    """Record what is known of a query before anything is asked of a service."""
+    """Record a query before any service is called."""
     trace = collection.trace
     if trace.query_id != query.query_id:  # the API records a query as soon as it was read
         trace.record_query(query, in_full=collection.settings.log_queries)

@@ -1,4 +1,4 @@
-"""Tools for agents, as the Model Context Protocol lists and calls them, and `POST /mcp`, which needs no SDK of it.
+"""Tools for agents over the Model Context Protocol, and `POST /mcp`, which needs no SDK of the protocol.
 
 An agent pays for every character: a tool describes its arguments and not its answer, which has no nulls. Arguments
 are fields of the requests, so what a tool does not list, such as `with_payload`, is understood too.

@@ -77,7 +77,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class WithStatus:
-    """What a route returns if its status is not always 200; the body has `to_json`, as a model does."""
+    """The result of a route that sets its status; the body has `to_json`, as a model does."""
 
     status: HTTPStatus
     body: Any
@@ -161,7 +161,7 @@ class Api:
         return own.collection(name, call.deadline, call.trace)
 
     def require_caller(self, route: str) -> None:
-        """Refuse a request that no authorizer has checked: its route is public, and what it asks for is not."""
+        """Refuse a request without authorization on a public route: what it asks for is not public."""
         if not self.call.event["requestContext"].get("authorizer"):
             raise ForbiddenError(f"{route} needs authorization, which a public route does not check: GET /health/deep")
 
@@ -353,7 +353,7 @@ def _error_headers(error: ChunkproofError) -> dict[str, str]:
 
 
 def _record_what_was_sent(call: Call, fields: Mapping[str, Any]) -> None:
-    """Record what is known of a search that failed before it began, for the response and the log alike."""
+    """Record the known fields of a search that failed early, for both the response and the log."""
     trace = call.trace
     if trace.query_id is None:
         trace.query_id = read_name(fields["query_id"]) if "query_id" in fields else str(uuid4())
@@ -489,7 +489,7 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
 
 
 def _read_damaged_gzip(body: str) -> bytes:
-    """Return the bytes of a gzip body that a gateway took for text, if they can still be known."""
+    """Recover the bytes of a gzip body that a gateway decoded as text, if that is possible."""
     try:
         return body.encode("latin-1")  # one character for each byte
     except UnicodeEncodeError:

@@ -120,7 +120,7 @@ class EmbedderBuilder:
         return DeadlineTransport(headers, expire_key=self._keys.expire, breaker=breaker, keep_headers=keep)
 
     def _breaker(self, provider: str, address: str | None) -> "CircuitBreaker | None":
-        """Return the breaker of an address: named as the provider, and with the host for a second one of it."""
+        """Return the breaker of an address: named as the provider, with the host from its second address on."""
         if self._circuits is None:
             return None
         from chunkproof.net.resilience import CircuitBreaker
@@ -134,7 +134,7 @@ class EmbedderBuilder:
         return self._circuits[self._named[key]]
 
     def _check_key(self, name: str, config: EmbedderConfig) -> None:
-        """On a terminal, a missing key is reported before anything else happens."""
+        """On a terminal, report a missing key before anything else happens."""
         if self._is_terminal and self._settings.secret_arn is None and not self._keys.has(name):
             raise NotConfiguredError(f"{config.place} is {config.provider}, but {name} is not set")
 

@@ -87,7 +87,7 @@ class Telemetry:
         settings: Settings,
         circuits: Mapping[str, "CircuitBreaker"],
     ) -> None:
-        """Write the request line, warnings and metrics of a request that is over."""
+        """Write the request line, warnings and metrics of a finished request."""
         try:
             trace.cold_start, self._is_cold = self._is_cold, False
             arrived = (event.get("requestContext") or {}).get("timeEpoch")
@@ -159,7 +159,7 @@ def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> No
 
 @lru_cache
 def _describe_metrics(namespace: str, dimensions: tuple[str, ...], metrics: tuple[tuple[str, str], ...]) -> str:
-    """Write what CloudWatch has to know of the values; most requests have the same ones."""
+    """Write the definitions of the metrics for CloudWatch; most requests have the same ones."""
     listed = [{"Name": name, "Unit": unit} for name, unit in metrics]
     return _METRICS.encode({"Namespace": namespace, "Dimensions": [dimensions], "Metrics": listed})
 

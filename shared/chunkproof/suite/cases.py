@@ -375,7 +375,7 @@ def contains(text: str, keyword: str, *, ignore_accents: bool = False) -> bool:
 
 
 def has_a_word(keyword: str) -> bool:
-    """Return whether there is anything to look for."""
+    """Whether the keyword has a letter or a digit."""
     return any(map(_is_letter, keyword))
 
 
@@ -388,7 +388,7 @@ def _fold(text: str, ignore_accents: bool) -> str:
 
 
 def _are_joined(left: str, right: str) -> bool:
-    """Return whether the two characters belong to one word."""
+    """Whether the two characters belong to one word."""
     if not left or not right or not _is_letter(left) or not _is_letter(right):
         return False
     return not (is_unspaced(left) or is_unspaced(right))

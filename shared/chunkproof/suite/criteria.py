@@ -215,7 +215,7 @@ def _judge_pass_rate(given: CriteriaInput) -> Criterion:
 
 
 def _judge_errors(given: CriteriaInput) -> Criterion:
-    """Judge whether errors were typed. `INTERNAL` is the code of an unexpected failure, so it is not."""
+    """Judge whether errors had a typed code; `INTERNAL`, the code of unexpected failures, is not one."""
     count = len(given.error_codes)
     typed = sum(code != errors.InternalError.code for code in given.error_codes)
     return _judge_share(given, "SC-005", typed, count, f"{typed} of {count} errors" if count else "no error occurred")

@@ -1,4 +1,4 @@
-"""Files whose parts have line numbers: JSON is read here, YAML in `yaml_document`."""
+"""Documents with the line number of each part: JSON is read here, YAML in `yaml_document`."""
 
 import re
 from bisect import bisect_left
@@ -50,7 +50,7 @@ class LocatedDocument:
         return FileProblem(name, self.lines.get(self._narrow(path, message), 1), message, problem.fatal)
 
     def _spellings(self, path: Path) -> Iterator[Path]:
-        """Yield where a part of a case can stand: in the case, in the defaults, and for a collection in the suite."""
+        """Yield the places that can set a part of a case: the case, the defaults and, for a collection, the suite."""
         yield path
         if path[:1] == ("cases",) and len(path) > 2:
             _, case, field, *rest = path

@@ -58,7 +58,7 @@ WRONG_INPUT = (errors.InvalidParameterError, errors.NotFoundError, errors.Forbid
 
 
 class NotJudgeableError(errors.ChunkproofError):
-    """The results lack what the case is judged by."""
+    """The results lack the texts or scores that the case needs."""
 
     code = "NOT_JUDGEABLE"
 
@@ -331,7 +331,7 @@ def run_suite(
 
 @dataclass
 class _SuiteRun:
-    """A run under way: its first round of cases, and the rounds that repeat it."""
+    """A run in progress: its first round of cases, and the rounds that repeat it."""
 
     plan: RunPlan
     backend: Backend
@@ -416,7 +416,7 @@ class _SuiteRun:
         )
 
     def _time_lookups(self, results: Sequence[TestCaseResult]) -> tuple[list[float], str, list[str]]:
-        """Return how long it takes to fetch some of the returned chunks by id, why nothing was, and codes of errors."""
+        """Fetch some of the returned chunks by id; return the times, the reason if there are none, and error codes."""
         if not self.plan.has_collection:
             return [], "no collection was given beside the retriever", []
         firsts = [(result.collection_name, result.actual_results[0]) for result in results if result.actual_results]

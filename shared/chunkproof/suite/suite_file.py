@@ -33,7 +33,7 @@ class SuiteSource:
 
 @dataclass(frozen=True)
 class SuiteFile:
-    """A suite that can be run, the function that adds file and line to a problem of it, and warnings about it."""
+    """A suite that can be run, warnings about it, and the function that adds file and line to a problem."""
 
     suite: Suite
     locate: Locate
@@ -247,7 +247,7 @@ def _parse_topics(text: str) -> Iterator[JudgedQuery]:
 def _parse_lines(
     file: File, parse: Callable[[str], Parsed], expected: str, skip_header: bool = False
 ) -> tuple[list[tuple[int, Parsed]], list[FileProblem]]:
-    """Parse each line that is not blank; return what `parse` made of it with its number, and what it refused."""
+    """Parse each line that is not blank; return the results with their line numbers, and the problems."""
     parsed: list[tuple[int, Parsed]] = []
     findings: list[FileProblem] = []
     for number, line in enumerate(read_text(file).split("\n"), start=1):

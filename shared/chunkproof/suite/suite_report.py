@@ -150,7 +150,7 @@ class ValidationReport(Model):
 
 
 class ForeignValidationReport(ValidationReport):
-    """The report of a retriever whose scores have a scale of their own."""
+    """The report of a retriever whose scores have their own scale."""
 
     avg_similarity_score: float
 
@@ -360,7 +360,7 @@ class SuiteReport(Model):
 
 
 def read_report(content: bytes, name: str) -> SuiteReport:
-    """Read a report; `InvalidParameterError` says why the content is none. `name` is for messages."""
+    """Read a report; `InvalidParameterError` says why the content is not a report. `name` is for messages."""
     try:
         report = SuiteReport.model_validate_json(content, extra="ignore")
     except ValidationError as error:

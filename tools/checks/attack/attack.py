@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# A kind that is still busy so much later than it should be is stopped. An attempt may end late on a busy machine.
+# A kind that is still busy this long after its time is stopped. An attempt may end late on a busy machine.
 GRACE = 1.15
 MORE_SECONDS = 2.0
 
@@ -16,7 +16,7 @@ class TimeOverError(BaseException):
 
 
 class Attack:
-    """Attempts of one kind: for so many seconds, or so many of them if `most` is given.
+    """Attempts of one kind: for this many seconds, or at most `most` attempts if that is given.
 
     `rng` makes the same attempts from the same seed.
     """

@@ -100,7 +100,7 @@ def judge(path: str, body: Any, *, packed: bool) -> tuple[float, str | None]:
 
 def measure(event: dict[str, Any]) -> tuple[Reply, float, float]:
     """Return the reply, the seconds of processor time, and by how many megabytes the memory grew at its peak."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _read_memory("VmRSS")
     started = process_time()
     reply = invoke(event)

@@ -1,6 +1,6 @@
 """Writers of an Edge collection that are killed at random points, also while they create it or build its indexes.
 
-After a kill, the collection holds every write that was acknowledged, and the one that was under way as a whole or
+After a kill, the collection holds every acknowledged write, and the write in progress as a whole or
 not at all. The index of a field, the count, the text search and the exact search agree with what is stored.
 """
 
