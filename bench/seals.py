@@ -16,6 +16,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from time import monotonic, process_time
+from uuid import UUID
 
 import click
 
@@ -42,11 +43,17 @@ SECONDS_600 = 600_000
 GOAL_BYTES, GOAL_CHUNKS, RESULTS = 8_000, 100_000, 10
 
 
+def synthetic_id(number: int, kind: int = 0) -> str:
+    """A UUID that is made of a number, of a point or of a chunk."""
+    return str(UUID(int=number << 96 | 0x4D5E8F6A8B7C << 40 | kind))
+
+
 def synthetic_point(number: int) -> Point:
     """A chunk that is made of its number."""
     text = f"{number} The robot makes a backup each night and checks it. "
     vector = tuple(((number * at) % 997) / 997 for at in range(1, 9))
-    return Point(number, {"text": text * 4, "url": "https://a", "chunk_id": f"c{number}"}, vector=vector)
+    payload = {"text": text * 4, "url": "https://a", "chunk_id": synthetic_id(number, 1), "owner": "acme"}
+    return Point(synthetic_id(number), payload, vector=vector)
 
 
 class SyntheticReader(Reader):
@@ -61,7 +68,7 @@ class SyntheticReader(Reader):
             yield Page([synthetic_point(number) for number in range(at, min(at + 500, self.chunks))], following)
 
     def read_points(self, ids: Sequence[PointId], with_vector: str | None = None) -> dict[PointId, Point]:
-        return {number: synthetic_point(int(number)) for number in ids}
+        return {point: synthetic_point(UUID(str(point)).int >> 96) for point in ids}
 
 
 def seal_synthetic(chunks: int) -> None:
@@ -95,20 +102,27 @@ def far_apart(chunks: int) -> list[int]:
     return [(2 * at + 1) * chunks // (2 * RESULTS) for at in range(RESULTS)]
 
 
-def largest_receipt(chunks: int) -> int:
-    """The bytes of a receipt of ten results that are far apart in a seal of this many chunks; only they are stored."""
+def largest_receipt(chunks: int, *, in_full: bool = False) -> int:
+    """The bytes of a receipt of ten results that are far apart in a seal of this many chunks; only they are stored.
+
+    All ids are UUIDs; in full, it has a tenant and the service's signature.
+    """
     store = MemoryStore()
     fill(store, "docs", *map(synthetic_point, far_apart(chunks)), size=8)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        services = make_services(store, "docs", EightWords(), SEALS=str(folder / "seals"))
-        reader, signer = SyntheticReader(services, "docs"), new_signer(folder)
+        signer, names = new_signer(folder), {"SEALS": str(folder / "seals")}
+        if in_full:
+            names |= {"RECEIPT_KEY": str(folder / "0.key"), "TENANT_FIELD": "owner", "TENANT_CLAIM": "owner"}
+        services = make_services(store, "docs", EightWords(), **names)
+        reader = SyntheticReader(services, "docs")
         reader.chunks = chunks
         seal_collection(reader, SealFiles(str(folder / "seals")), [signer], folder / "work")
-        answer = ask(services, query_text="How often does the robot make a backup?", top_k=RESULTS, receipt=True)
+        asked = services.for_tenant("acme") if in_full else services
+        answer = ask(asked, query_text="How often does the robot make a backup?", top_k=RESULTS, receipt=True)
         claims = verify_receipt(Evidence.parse(json.loads(answer.to_json())), [signer.public])
     store.close()
-    assert [claim.verdict for claim in claims] == ["proved"] * 5 + ["not proved"], claims  # no service signed it
+    assert sum(claim.verdict == "proved" for claim in claims) == (7 if in_full else 5), claims
     return receipt_bytes(answer)
 
 
@@ -119,16 +133,18 @@ def receipt_bytes(answer: RetrievalResponse) -> int:
 
 def print_sizes() -> bool:
     """Print how large a receipt may be, by the size of its collection; return whether the goal is met."""
-    sizes = {chunks: largest_receipt(chunks) for chunks in (5_000, GOAL_CHUNKS)}
-    is_met = sizes[GOAL_CHUNKS] <= GOAL_BYTES
-    for chunks, size in sizes.items():
-        verdict = f"(goal {GOAL_BYTES:,} B): {'met' if is_met else 'missed'}" if chunks == GOAL_CHUNKS else ""
-        print(f"the same, far apart            {size:8,d} B    {chunks:,} chunks {verdict}".rstrip())
     more = 10 * GOAL_CHUNKS
     blobs = [len(encode(bytes(HASH_BYTES * len(uncovered(0, n, far_apart(n)))))) for n in (GOAL_CHUNKS, more)]
-    # Besides the hashes, a digit more in each leaf, point and chunk, and in the checkpoint.
-    size = sizes[GOAL_CHUNKS] + blobs[1] - blobs[0] + 3 * RESULTS + 1
-    print(f"the same, far apart            {size:8,d} B    {more:,} chunks, computed")
+    is_met = True
+    for in_full, name in ((False, "the same, far apart, UUIDs"), (True, "with tenant and signature")):
+        for chunks in (5_000, GOAL_CHUNKS):
+            size = largest_receipt(chunks, in_full=in_full)
+            is_met &= size <= GOAL_BYTES
+            verdict = f"{'met' if size <= GOAL_BYTES else 'missed'}"
+            print(f"{name:<30} {size:8,d} B    {chunks:,} chunks (goal {GOAL_BYTES:,} B): {verdict}")
+        # Besides the hashes, a digit more in each leaf and in the checkpoint.
+        size += blobs[1] - blobs[0] + RESULTS + 1
+        print(f"{name:<30} {size:8,d} B    {more:,} chunks, computed")
     return is_met
 
 

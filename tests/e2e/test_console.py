@@ -424,7 +424,7 @@ def test_the_receipt_is_drawn_as_a_path_to_the_root_of_the_seal(console: Console
     receipt = httpx.post(f"{console.server.url}/search", json=body).json()["receipt"]
     _, size, root = receipt["checkpoint"].split("\n")[:3]
     label = console.page.run("document.querySelector('.tree').getAttribute('aria-label')")
-    assert label.startswith(f"Leaf {receipt['results'][0]['leaf'] + 1} of {size}, ")
+    assert label.startswith(f"Leaf {receipt['results'][0][0] + 1} of {size}, ")
     assert label.endswith("proved")
     assert f"✓ root {base64.b64decode(root)[:4].hex()}" in console.page.run(
         "document.querySelector('.tree').textContent"
@@ -435,7 +435,7 @@ def test_the_receipt_is_drawn_as_a_path_to_the_root_of_the_seal(console: Console
     console.page.run(
         "window.fetch = async (...given) => { const answer = await search(...given); "
         "if (!given[0].endsWith('/search')) return answer; const data = await answer.json(); "
-        "data.receipt.results[0].entry.chunk += 'x'; "
+        "data.receipt.results[0][3] = 'x'; "
         "return new Response(JSON.stringify(data), {headers: answer.headers}) }"
     )
     console.page.run("document.querySelector('.prove').requestSubmit()")

@@ -18,6 +18,7 @@ from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import Bucket, ObjectStoreError
 from chunkproof.seals import merkle, receipts
+from chunkproof.seals.entries import canonical_json, hash_text, read_id, read_row, write_id, write_row
 from chunkproof.seals.notes import decode
 from chunkproof.seals.receipts import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.search.filters import map_filters
@@ -27,7 +28,7 @@ from chunkproof.stores.store_port import Point, WritableStore
 from support.api import invoke, post
 from support.chunks import SECONDS_60, ask, fill, make_services
 from support.sdk import sdk
-from support.seals import find_seal, new_signer, seal
+from support.seals import find_seal, new_signer, pack, seal, unpack
 from support.stores import MemoryStore
 
 EAST = [1.0, 0.0, 0.0, 0.0]
@@ -100,10 +101,11 @@ def test_a_receipt_discloses_no_more_than_a_verifier_needs(
     services = make_services(memory_store, collection, SEALS=str(tmp_path / "seals"))
     seal(services, tmp_path / "seals", signer)
     answer = as_json(ask(services, query_vector=EAST, receipt=True))
-    assert all(row["entry"].keys() == {"v", "point", "chunk", "text"} for row in answer["receipt"]["results"])
+    for row in unpack(copy.deepcopy(answer))["receipt"]["results"]:
+        assert row["entry"].keys() == {"v", "point", "chunk", "text"}
     whole = as_json(ask(services, query_vector=EAST, receipt=True, with_payload=True))
-    keys = {"v", "point", "chunk", "text", "payload", "vector"}
-    assert all(row["entry"].keys() == keys for row in whole["receipt"]["results"])
+    for row in unpack(copy.deepcopy(whole))["receipt"]["results"]:
+        assert row["entry"].keys() == {"v", "point", "chunk", "text", "payload", "vector"}
     assert verdicts(verify_receipt(Evidence.parse(whole), [signer.public]))["texts"] == "proved"
     edited = copy.deepcopy(whole)
     edited["results"][1]["payload"]["part"] = 7
@@ -113,6 +115,33 @@ def test_a_receipt_discloses_no_more_than_a_verifier_needs(
     assert refuted[0].detail == f"the payload of {edited['results'][1]['point_id']} at rank 2 is not the sealed one"
     unproved = answer | {"results": whole["results"]}  # payloads beside a receipt that says nothing of them
     assert verdicts(verify_receipt(Evidence.parse(unproved), [signer.public]))["texts"] == "refuted"
+
+
+def test_the_example_on_the_page_of_the_format_is_read_and_written_so() -> None:
+    page = Path(__file__).resolve().parents[2].joinpath("docs/reference/receipt-format.md").read_text("utf-8")
+    row, entry = page.split("Backups run at 02:00.`:\n\n```\n")[1].split("\n```")[0].split("\n")
+    leaf, score, *_ = json.loads(row)
+    assert read_row(json.loads(row), None) == {"leaf": leaf, "score": score, "entry": json.loads(entry)}
+    assert write_row(leaf, float(score), json.loads(entry), None) == json.loads(row)
+    assert canonical_json(json.loads(entry)).decode() == entry
+    assert json.loads(entry)["text"] == hash_text("Backups run at 02:00.")
+
+
+@pytest.mark.parametrize(
+    ("written", "short"),
+    [
+        ("00000000-0000-0000-0000-000000000000", "~AAAAAAAAAAAAAAAAAAAAAA"),
+        ("FFFFFFFF-ffff-ffff-ffff-ffffffffffff", "FFFFFFFF-ffff-ffff-ffff-ffffffffffff"),
+        ("ffffffffffffffffffffffffffffffff", "ffffffffffffffffffffffffffffffff"),
+        ("~AAAAAAAAAAAAAAAAAAAAAA", "~~AAAAAAAAAAAAAAAAAAAAAA"),
+        ("~", "~~"),
+        ("~~a", "~~~a"),
+        ("a~b", "a~b"),
+        ("", ""),
+    ],
+)
+def test_an_id_is_read_as_it_was_however_it_is_written(written: str, short: str) -> None:
+    assert (write_id(written), read_id(short)) == (short, written)
 
 
 def test_a_search_that_is_executed_again_shows_what_was_left_out(
@@ -127,11 +156,10 @@ def test_a_search_that_is_executed_again_shows_what_was_left_out(
     assert verdicts(claims) == {"scores": "proved", "complete": "proved"}
     assert left_out == ()
     cut = copy.deepcopy(answer)
-    third = answer["receipt"]["results"][2]["entry"]["chunk"]
-    for rows in (cut["receipt"]["results"], cut["results"]):
-        del rows[2]
-        for rank, row in enumerate(rows, 1):
-            row["rank"] = rank
+    third = answer["results"][2]["metadata"]["chunk_id"]
+    del cut["receipt"]["results"][2], cut["results"][2]
+    for rank, row in enumerate(cut["results"], 1):
+        row["rank"] = rank
     claims, left_out = repeat(services, cut, collection, tmp_path)
     assert verdicts(claims) == {"scores": "proved", "complete": "refuted"}
     assert left_out[0].chunk == third
@@ -196,7 +224,7 @@ def test_what_words_or_a_reranker_decided_cannot_be_repeated(odd_chunks: Any, ch
     (scores, complete), _ = repeat(services, answer, "docs", folder)
     assert (scores.name, scores.verdict, complete.verdict) == ("scores", "proved", "not proved")
     assert "which cannot be repeated exactly" in complete.detail
-    answer["receipt"]["results"][0]["score"] = "0.5"
+    answer["receipt"]["results"][0][1] = "0.5"
     assert repeat(services, answer, "docs", folder)[0][0].verdict == "refuted"
 
 
@@ -264,7 +292,12 @@ def test_tenants_see_their_own_chunks_and_hashes_of_others(
     assert len(decode(answer["receipt"]["tenant"]["salt"])) == 16
     other = copy.deepcopy(answer)
     other["receipt"]["tenant"]["name"] = "t0"
-    assert verdicts(verify_receipt(Evidence.parse(other), [signer.public]))["tenant"] == "refuted"
+    judged = verdicts(verify_receipt(Evidence.parse(other), [signer.public]))
+    assert (judged["membership"], judged["tenant"], judged["texts"]) == ("refuted", "not proved", "not proved")
+    unpack(answer)  # now each entry says its tenant itself
+    answer["receipt"]["tenant"]["name"] = "t0"
+    judged = verdicts(verify_receipt(Evidence.parse(pack(answer)), [signer.public]))
+    assert (judged["membership"], judged["tenant"], judged["texts"]) == ("proved", "refuted", "proved")
 
 
 def test_an_answer_without_a_seal_is_still_an_answer(
@@ -355,7 +388,7 @@ def test_the_scores_of_a_hybrid_search_are_proved(word_store: WritableStore, col
     seal(services, tmp_path / "seals", new_signer(tmp_path))
     answer = as_json(ask(services, query_text="text 7", mode="hybrid", receipt="full", top_k=8))
     assert repeat(services, answer, collection, tmp_path)[0][0].detail == "each score is that of the sealed vector"
-    answer["receipt"]["results"][3]["score"] = "0.9999"
+    answer["receipt"]["results"][3][1] = "0.9999"
     assert verdicts(repeat(services, answer, collection, tmp_path)[0]) == {
         "scores": "refuted",
         "complete": "not proved",

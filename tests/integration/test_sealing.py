@@ -91,8 +91,8 @@ def test_a_seal_commits_to_every_chunk(either: WritableStore, collection: str, t
     found = find_seal(tmp_path / "seals", collection)
     text, signed = open_note(found.note, [signer.public])
     assert signed == [signer.public]
-    assert naive_root(list(found.checked_entries())) == found.checkpoint.whole == Checkpoint.parse(text).whole
-    assert naive_root(list(found.tree.entries())) == found.checkpoint.root == Checkpoint.parse(text).root
+    assert naive_root(list(found.checked_entries())) == found.checkpoint.roots[1] == Checkpoint.parse(text).roots[1]
+    assert naive_root(list(found.tree.entries())) == found.checkpoint.roots[0] == Checkpoint.parse(text).roots[0]
     for point in (1, 77, 600):
         leaf = found.find_leaf(point)
         assert leaf is not None
@@ -115,8 +115,8 @@ def test_a_second_seal_adds_what_is_new_and_proves_that_nothing_else_changed(
     report = seal(services, tmp_path / "seals", signer)
     assert (report.size, report.added, report.is_append_only, report.history) == (301, 1, True, 1)
     second = find_seal(tmp_path / "seals", collection)
-    assert second.tree.range_hash(0, 300) == first.checkpoint.root
-    assert second.whole.range_hash(0, 300) == first.checkpoint.whole
+    assert second.tree.range_hash(0, 300) == first.checkpoint.roots[0]
+    assert second.whole.range_hash(0, 300) == first.checkpoint.roots[1]
     assert second.info().previous == first.checkpoint.text()
     assert len(second.info().consistency) == len(second.info().whole_consistency) > 0
     assert second.find_leaf(0) == 300  # new chunks follow old ones
@@ -184,7 +184,10 @@ def test_a_new_key_signs_the_same_tree(memory_store: MemoryStore, collection: st
     assert open_note(found.note, [new.public, old.public])[1] == [old.public, new.public]
     assert seal(services, tmp_path / "seals", new).note is None
     other = seal(services, tmp_path / "seals", new_signer(tmp_path, "other"))
-    assert (other.note, other.root) == ("The last seal is signed by none of these keys", encode(found.checkpoint.root))
+    assert (other.note, other.root) == (
+        "The last seal is signed by none of these keys",
+        encode(found.checkpoint.roots[0]),
+    )
 
 
 def test_notes_and_keys_that_were_edited_are_refused(

@@ -5,6 +5,7 @@ from typing import Any
 
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
+from chunkproof.seals.entries import read_row, write_row
 from chunkproof.seals.merkle import SealFiles
 from chunkproof.seals.notes import Signer, make_key, open_signer
 from chunkproof.seals.sealing import Seal, SealReport, files_of, seal_collection
@@ -33,3 +34,20 @@ def find_seal(place: Path | SealFiles, collection: str) -> Seal:
     found = Seal.find(files_of(files, collection))
     assert found is not None
     return found
+
+
+def unpack(document: Any) -> Any:
+    """Write out each result of the receipt in a response, so that a test can change any part of it."""
+    receipt = document["receipt"]
+    receipt["results"] = [read_row(row, receipt.get("tenant")) for row in receipt["results"]]
+    return document
+
+
+def pack(document: Any) -> Any:
+    """Write the results of a receipt short again; those that are lists stay as they are."""
+    receipt = document["receipt"]
+    for at, row in enumerate(receipt["results"]):
+        if isinstance(row, dict):
+            receipt["results"][at] = write_row(row["leaf"], 0.0, row["entry"], receipt.get("tenant"))
+            receipt["results"][at][1] = row["score"]
+    return document

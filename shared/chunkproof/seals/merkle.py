@@ -1,8 +1,5 @@
 """Merkle trees as RFC 9162 defines them, kept as C2SP tlog-tiles in a folder or a bucket.
 
-    tile/LEVEL/INDEX          256 hashes; INDEX.p/WIDTH has the first WIDTH of a tile that is not full
-    tile/entries/INDEX        256 entries, each after its length in two bytes
-
 Files are never changed, only added: a reader of an older tree finds all of its files.
 """
 

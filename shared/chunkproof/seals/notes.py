@@ -1,8 +1,4 @@
-"""Keys, signed notes (C2SP signed-note), checkpoints (C2SP tlog-checkpoint) and signatures of reports.
-
-A key is an Ed25519 key in a file, or a key of AWS KMS: `kms:KEY-ID`. Signatures of type 1 are Ed25519; of type 2, ECDSA
-on P-256 with SHA-256 in DER, and the public key is a DER SubjectPublicKeyInfo.
-"""
+"""Keys, signed notes (C2SP signed-note), checkpoints (C2SP tlog-checkpoint) and signatures of reports."""
 
 import re
 from base64 import b64decode, b64encode
@@ -206,10 +202,7 @@ def sign_report(file: Path, signer: Signer) -> None:
 
 def open_report(file: Path, keys: Sequence[PublicKey]) -> str:
     """Return who signed a report, and when; `RefutedError` says why that is not proved."""
-    signature = file.with_name(file.name + SUFFIX)
-    if not signature.exists():
-        raise InvalidParameterError(f"{file} is neither a receipt, nor is there a signature {signature.name} beside it")
-    text, signed = open_note(signature.read_bytes().decode("utf-8", "replace"), keys)
+    text, signed = open_note(file.with_name(file.name + SUFFIX).read_bytes().decode("utf-8", "replace"), keys)
     kind, hashed, signed_at, *_ = [*text.split("\n"), "", ""]
     if (kind, hashed) != (REPORT_FORMAT, digest(file.read_bytes())):
         raise RefutedError("the report is not the one that was signed")
@@ -220,22 +213,17 @@ def open_report(file: Path, keys: Sequence[PublicKey]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Size of both trees, the roots over short and `whole` entries, and the SHA-256 of the seal's description."""
+    """Size of both trees, the roots over short and whole entries, and the SHA-256 of the seal's description."""
 
     origin: str
     size: int
-    root: bytes
-    whole: bytes
+    roots: tuple[bytes, bytes]
     info: bytes
-
-    @property
-    def roots(self) -> tuple[bytes, bytes]:
-        """Both roots."""
-        return self.root, self.whole
 
     def text(self) -> str:
         """Return the text that is signed."""
-        return f"{self.origin}\n{self.size}\n{encode(self.root)}\nchunkproof {encode(self.info)} {encode(self.whole)}\n"
+        root, info, whole = map(encode, (self.roots[0], self.info, self.roots[1]))
+        return f"{self.origin}\n{self.size}\n{root}\nchunkproof {info} {whole}\n"
 
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
@@ -243,7 +231,7 @@ class Checkpoint:
         with suppress(ValueError):  # of parts that are not as many, too
             origin, size, root, line, _ = text.split("\n")
             info, whole = line.removeprefix("chunkproof ").split(" ")
-            checkpoint = cls(origin, int(size), decode(root), decode(whole), decode(info))
+            checkpoint = cls(origin, int(size), (decode(root), decode(whole)), decode(info))
             if checkpoint.text() == text and checkpoint.size >= 0 and {*map(len, checkpoint.roots)} == {32}:
                 return checkpoint
         raise RefutedError("it is not a checkpoint of a seal")

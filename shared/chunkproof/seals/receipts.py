@@ -1,10 +1,4 @@
-"""The receipt of a search: its request as it was understood, its results, and the proof that they were sealed.
-
-It is written as a part of the response, and verified offline; with the collection at hand, the search is repeated.
-
-docs/reference/receipt-format.md has the format. Fractions are no JSON numbers in it, because languages
-spell those differently: scores and thresholds are strings.
-"""
+"""Write the receipt of a search, verify it offline, and repeat the search (docs/reference/receipt-format.md)."""
 
 import json
 import logging
@@ -12,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import nlargest
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from pydantic import Field
@@ -29,17 +23,15 @@ from chunkproof.base.request import run_with_timeout
 from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import Condition
 from chunkproof.contract.model import Model
+from chunkproof.contract.query import SearchQuery
 from chunkproof.contract.response import SearchResult
 from chunkproof.net.s3 import ObjectStoreError, is_s3_address
-from chunkproof.seals import notes
-from chunkproof.seals.entries import EntryWriter, canonical_json, hash_tenant, hash_text, shorten, to_ints, vector_bytes
+from chunkproof.seals import entries, notes
+from chunkproof.seals.entries import EntryWriter, canonical_json, hash_tenant, hash_text, vector_bytes
 from chunkproof.seals.merkle import RootHasher, forget_files, leaf_hash, open_files, root_of
 from chunkproof.seals.notes import Checkpoint, PublicKey, RefutedError, Signer, decode, digest, encode, open_note
 from chunkproof.seals.sealing import Seal, files_of, point_of
 from chunkproof.stores.store_port import Point, Vector, VersionedStore
-
-if TYPE_CHECKING:
-    from chunkproof.contract.query import SearchQuery
 
 FORMAT = "chunkproof-receipt/1"
 # How long a process goes on with the seal that it knows.
@@ -66,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 def add_receipt(
-    query: "SearchQuery", results: Results, vector: Vector | None, collection: Collection
+    query: SearchQuery, results: Results, vector: Vector | None, collection: Collection
 ) -> tuple[Results, dict[str, Any] | None, list[str]]:
     """Return the results with their integrity by the seal, and their receipt; a note says why there is none.
 
@@ -88,8 +80,7 @@ def add_receipt(
             kept = [row for row in rows if row[0].integrity != "changed"]
             rows = [(row[0].model_copy(update={"rank": rank}), *row[1:]) for rank, row in enumerate(kept, 1)]
             trace.skipped = (trace.skipped or 0) + len(changed)
-            shown = ", ".join(changed)
-            said = [f"{len(changed)} chunks left out: their text is not the sealed one (points {shown})"]
+            said = [f"{len(changed)} chunks left out: their text is not the sealed one (points {', '.join(changed)})"]
         results = tuple(result for result, _, _ in rows)
         return results, _write(query, rows, vector, collection, seal=seal, left_out=len(said) and len(changed)), said
     except TimeoutError:
@@ -107,15 +98,13 @@ def add_receipt(
     return results, None, [*said, f"There is no receipt: {why}"]
 
 
-def _read(place: str, query: "SearchQuery", collection: Collection, results: Results) -> tuple[Seal, list[Row]]:
+def _read(place: str, query: SearchQuery, collection: Collection, results: Results) -> tuple[Seal, list[Row]]:
     """Return the seal, and the results as it has them; `TimeoutError` if that takes too long."""
 
     def seconds() -> float:
         return (collection.deadline.remaining_ms() - RESERVE_MS) / 1000
 
-    def find() -> Seal:
-        return _find_seal(place, collection.name, int(monotonic() // SEAL_SECONDS))
-
+    find = partial(_find_seal, place, collection.name, int(monotonic() // SEAL_SECONDS))
     if seconds() <= 0:
         raise TimeoutError
     seal = run_with_timeout(find, seconds()) if is_s3_address(place) else find()
@@ -144,7 +133,7 @@ def _find_seal(place: str, collection: str, _minute: int) -> Seal:
 
 
 def _write(
-    query: "SearchQuery", rows: list[Row], vector: Vector | None, collection: Collection, *, seal: Seal, left_out: int
+    query: SearchQuery, rows: list[Row], vector: Vector | None, collection: Collection, *, seal: Seal, left_out: int
 ) -> dict[str, Any]:
     store, leaves = collection.store, [leaf for _, leaf, _ in rows if leaf is not None]
     embeds = query.query_text is not None and collection.embedder is not None
@@ -154,37 +143,33 @@ def _write(
     hashes = {leaf: leaf_hash(tree.entry(leaf)) for leaf in leaves}
     if leaves and root_of(hashes, nodes, tree.size) not in seal.checkpoint.roots:
         raise ValueError("The tiles do not lead to the root of the checkpoint")
+    if collection.tenant and seal.info().tenant_field is None:
+        raise NotConfiguredError("its seal has no tenants; set CHUNKPROOF_TENANT_FIELD where it is made")
+    tenant = {"name": collection.tenant, "salt": seal.info().salt} if collection.tenant else None
+    versions = {"chunkproof": __version__, "model": collection.queries.model if embeds else None, "collection": version}
     receipt = {
         "format": FORMAT,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "query_id": query.query_id,
         "collection": collection.name,
         "request": describe_request(query, left_out),
         "query": None if query.query_text is None else hash_text(query.query_text),
         "vector": None if vector is None else digest(vector_bytes(vector)),
-        "versions": {
-            "chunkproof": __version__,
-            "model": collection.queries.model if embeds else None,
-            "collection": version,
-        },
+        "versions": {name: written for name, written in versions.items() if written is not None},
         "checkpoint": seal.note,
-        "results": [
-            {"rank": result.rank, "score": repr(result.similarity_score), "leaf": leaf, "entry": entry}
-            for result, leaf, entry in rows
-        ],
+        "tenant": tenant,
+        "results": [entries.write_row(leaf, one.similarity_score, entry, tenant) for one, leaf, entry in rows],
         "nodes": encode(b"".join(nodes)),
     }
     if query.receipt == "full":
         receipt["query_text"] = query.query_text
         receipt["query_vector"] = None if vector is None else encode(vector_bytes(vector))
-    if collection.tenant:
-        receipt["tenant"] = {"name": collection.tenant, "salt": seal.info().salt}
     if key := collection.settings.receipt_key:
         receipt["signature"] = sign_receipt(receipt, _signer(key))
     return receipt
 
 
-def describe_request(query: "SearchQuery", left_out: int = 0) -> dict[str, Any]:
+def describe_request(query: SearchQuery, left_out: int = 0) -> dict[str, Any]:
     """Return the fields of a request that decide its results, as they were understood; and how many were changed."""
     shown = json.loads(query.model_dump_json(exclude=_LEFT_OUT, exclude_defaults=True))
     if "filters" in shown:  # as text: a fraction in a filter is not the same as a string
@@ -193,13 +178,13 @@ def describe_request(query: "SearchQuery", left_out: int = 0) -> dict[str, Any]:
         shown["cursor"] = hash_text(query.cursor)
     if left_out:
         shown["left_out"] = left_out
-    always = {"top_k": query.top_k, "similarity_threshold": query.similarity_threshold, "mode": query.mode or "dense"}
-    return dict(json.loads(json.dumps(always | shown), parse_float=str))
+    shown |= {"top_k": query.top_k, "similarity_threshold": query.similarity_threshold + 0.0}  # -0.0 is no fraction
+    return dict(json.loads(json.dumps(shown | {"mode": query.mode or "dense"}), parse_float=str))
 
 
 def sign_receipt(receipt: Mapping[str, Any], signer: Signer) -> str:
-    """Return a note with the hash of the receipt, which has no signature yet."""
-    return notes.sign_note(f"{FORMAT}\n{digest(canonical_json(receipt))}\n", [signer])
+    """Return the signature of a note with the hash of the receipt, which has none yet."""
+    return notes.sign_note(f"{FORMAT}\n{digest(canonical_json(receipt))}\n", [signer]).rpartition("\n\n")[2]
 
 
 _signer = lru_cache(4)(notes.open_signer)
@@ -261,7 +246,7 @@ class Evidence:
             raise InvalidParameterError(f"There is no receipt of format {FORMAT} in this file")
         if not isinstance(receipt.get("results"), list) or not isinstance(receipt.get("request"), dict):
             raise InvalidParameterError("The receipt has no results or no request")
-        receipt, response = to_ints([receipt, document if is_response else None])
+        receipt, response = entries.map_json([receipt, document if is_response else None], entries.exact)
         return cls(receipt, response, query_text)
 
     @property
@@ -271,8 +256,9 @@ class Evidence:
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
-        """The results as the receipt has them."""
-        return list(self.receipt["results"])
+        """The results of the receipt, each with its entry."""
+        tenant = self.receipt.get("tenant")
+        return [{"rank": at, **entries.read_row(row, tenant)} for at, row in enumerate(self.receipt["results"], 1)]
 
     @property
     def unusual(self) -> str:
@@ -291,16 +277,19 @@ class Evidence:
 
 def verify_receipt(evidence: Evidence, keys: Sequence[PublicKey]) -> list[Claim]:
     """Check everything that needs no store and no network."""
-    claims = []
+    claims: list[Claim] = []
     for check in CHECKS:
+        name = check.__name__.removeprefix("_check_")
         try:
             verdict, detail = check(evidence, keys)
         except RefutedError as error:
             verdict, detail = "refuted", str(error)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError):
             verdict, detail = "refuted", "the receipt is damaged here"
+        if verdict == "proved" and name in ("texts", "tenant") and claims[1].verdict == "refuted":
+            verdict, detail = "not proved", "the results are not those of the seal"
         if detail:
-            claims.append(Claim(name=check.__name__.removeprefix("_check_"), verdict=verdict, detail=detail))
+            claims.append(Claim(name=name, verdict=verdict, detail=detail))
     return claims
 
 
@@ -333,7 +322,8 @@ def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
         return "not proved", "the file has no texts: verify the response that the receipt came with"
     for row, result in evidence.pairs():
         entry, name = row["entry"], result["metadata"]["chunk_id"]
-        is_same = str(result.get("point_id")) == entry["point"] and entry.get("chunk", name) == name
+        point = result.get("point_id")
+        is_same = type(point) in (int, str) and str(point) == entry["point"] and entry.get("chunk", name) == name
         _need(is_same, f"result {row['rank']} is chunk {name}, and the receipt has {entry['point']}")
         if row["leaf"] is not None:
             where = f"of {name} at rank {row['rank']} is not the sealed one"
@@ -348,12 +338,10 @@ def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
 def _check_order(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
     rows, request = evidence.rows, evidence.receipt["request"]
     scores, least, top_k = [_number(row["score"]) for row in rows], request["similarity_threshold"], request["top_k"]
-    _need(all(_is_same(row["rank"], rank) for rank, row in enumerate(rows, 1)), "ranks are not 1, 2, 3, …")
     _need(type(top_k) is int and len(rows) <= top_k, f"there are more than {top_k} results")
     _need(all(0 <= score <= 1 for score in scores), "a score is not between 0 and 1")
     if not evidence.unusual:
-        is_falling = all(after <= before for before, after in pairwise(scores))
-        _need(is_falling, "a result scores higher than the one before it")
+        _need(all(a >= b for a, b in pairwise(scores)), "a result scores higher than the one before it")
         _need(min(scores, default=1.0) >= _number(least), "a score is below the threshold")
         order = [(-score, row["entry"].get("chunk")) for score, row in zip(scores, rows, strict=True)]
         in_order = all(not isinstance(a[1], str) or not isinstance(b[1], str) or a <= b for a, b in pairwise(order))
@@ -393,13 +381,12 @@ def _check_request(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
 
 
 def _check_tenant(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
-    tenant, entries = evidence.receipt.get("tenant"), [row["entry"] for row in evidence.rows]
+    tenant, rows = evidence.receipt.get("tenant"), evidence.rows
     if tenant is None:
-        belongs = any(entry.get("tenant") is not None for entry in entries)
+        belongs = any(row["entry"].get("tenant") is not None for row in rows)
         return "not proved", "chunks belong to tenants, and the receipt names none" if belongs else ""
-    salt = decode(tenant["salt"])
-    for row, entry in zip(evidence.rows, entries, strict=True):
-        own = hash_tenant(tenant["name"], salt, entry["point"])
+    for row in rows:
+        own, entry = hash_tenant(tenant["name"], decode(tenant["salt"]), row["entry"]["point"]), row["entry"]
         is_own = row["leaf"] is None or entry.get("tenant") == own
         _need(is_own, f"chunk {entry.get('chunk')} at rank {row['rank']} belongs to another tenant")
     return "proved", f"every sealed result belongs to tenant {tenant['name']}"
@@ -408,12 +395,11 @@ def _check_tenant(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
 def _check_service(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
     note = evidence.receipt.get("signature")
     if note is None:
-        why = "the service did not sign the receipt: an edit of all its parts shows only by searching again"
-        return "not proved", why
-    text, signed = open_note(note, keys)
+        return "not proved", "the service did not sign it: an edit of all parts shows only by searching again"
     unsigned = {name: value for name, value in evidence.receipt.items() if name != "signature"}
     written = f"{FORMAT}\n{digest(canonical_json(unsigned))}\n"
-    _need(text == written, "the receipt is not the one that the service signed")
+    text, signed = open_note(f"{written}\n{note}", keys)
+    _need(text == written, "its signature is damaged")
     if not signed:
         return "not proved", "the receipt is signed by a key that was not given"
     return "proved", f"the service signed this receipt, as {signed[0].name}"
@@ -488,7 +474,7 @@ class Repetition:
             for point in page.points:
                 entry = writer.entry_of(point)
                 hashed, read = leaf_hash(entry), json.loads(entry)
-                hasher.add(leaf_hash(shorten(entry)), hashed)
+                hasher.add(leaf_hash(entries.shorten(entry)), hashed)
                 if self.seal is not None and sealed.pop(read["point"], None) != hashed:
                     self.foreign.add(read["point"])
                 elif may_be_returned(point, read):

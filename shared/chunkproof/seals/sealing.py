@@ -1,15 +1,8 @@
 """Seal a collection: commit to every chunk that is stored now, by a signed checkpoint of a Merkle tree.
 
-    COLLECTION/latest                     the number of the current history
-    COLLECTION/NUMBER/checkpoint          signed: origin, size, roots, and the hash of the description
-    COLLECTION/NUMBER/tile/…              the tree of short entries (`merkle.py`), for receipts
-    COLLECTION/NUMBER/whole/tile/…        the tree of whole entries, for receipts of responses with payloads
-    COLLECTION/NUMBER/info/SHA256.json    the description: model, store, settings, what changed since the last seal
-    COLLECTION/NUMBER/index/SIZE/SHARD    the leaf of each point
-
-A history is append-only. When chunks were removed or rewritten, the next seal begins a new one and names them. Each
-file is written before the checkpoint that needs it, and the checkpoint before `latest`: a seal that was interrupted is
-not there.
+docs/reference/receipt-format.md names the files. A history is append-only. When chunks were removed or rewritten, the
+next seal begins a new one and names them. Each file is written before the checkpoint that needs it, and the
+checkpoint before `latest`: a seal that was interrupted is not there.
 """
 
 import json
@@ -234,7 +227,7 @@ def _write(
     if before and goes_on and (tree.range_hash(0, size), whole.range_hash(0, size)) != before.checkpoint.roots:
         raise CorruptChunkError(f"The tiles in {own} are not those that were sealed")
     changes = changes.model_copy(update={"added": tree.size - size})
-    root = tree.range_hash(0, tree.size)
+    roots = tree.range_hash(0, tree.size), whole.range_hash(0, tree.size)
     if changes.added or not (goes_on and is_signed):
         info = SealInfo(
             collection=reader.name,
@@ -254,7 +247,7 @@ def _write(
             own.write(f"index/{tree.size}/{shard:x}", records)
         described = info.to_json().encode()
         own.write(f"info/{sha256(described).hexdigest()}.json", described)
-        checkpoint = Checkpoint(origin, tree.size, root, whole.range_hash(0, tree.size), sha256(described).digest())
+        checkpoint = Checkpoint(origin, tree.size, roots, sha256(described).digest())
         own.write("checkpoint", sign_note(checkpoint.text(), signers).encode())
         files.write("latest", str(history).encode())
     return SealReport(
@@ -263,7 +256,7 @@ def _write(
         history=history,
         origin=origin,
         size=tree.size,
-        root=encode(root),
+        root=encode(roots[0]),
         is_append_only=goes_on,
         note="; ".join(filter(None, notes)) or None,
         **changes.model_dump(),

@@ -127,18 +127,28 @@ const digest = async (...parts) => new Uint8Array(await crypto.subtle.digest("SH
   await new Blob(parts).arrayBuffer()));
 const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 const sha256 = async (text) => (crypto.subtle ? hex(await digest(text)) : null);
+const encode = (bytes) => btoa(String.fromCharCode(...bytes));
 const decode = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 /** JSON as RFC 8785 writes it. */
 const canonical = (value) => (Array.isArray(value) ? `[${value.map(canonical).join(",")}]`
   : value !== null && typeof value === "object" ? `{${Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`
     : JSON.stringify(value));
 
+/** Write out an id and a result of a receipt, which has them short. */
+const readId = (id) => (id.startsWith("~") && !id.startsWith("~~")
+  ? hex(decode(`${id.slice(1)}==`)).replace(/(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-") : id.replace(/^~/, ""));
+async function readRow([leaf, , short, chunk, text, others = {}], tenant) {
+  const point = readId(short);
+  const own = tenant ? { tenant: encode(await digest(decode(tenant.salt), `${point}\n${tenant.name}`)) } : {};
+  return { leaf, entry: { v: 1, point, chunk: chunk === null ? point : readId(chunk), text, ...own, ...others } };
+}
+
 /** Compute the hashes from a chunk's entry up to the root of the seal, as docs/reference/receipt-format.md says. */
 async function climb(receipt, leaf) {
   const [, size, root] = receipt.checkpoint.split("\n");
-  const sealed = receipt.results.filter((row) => row.leaf !== null);
-  const leaves = new Map(await Promise.all(sealed.map(async (row) => [row.leaf,
-    await digest(Uint8Array.of(0), canonical(row.entry))])));
+  const sealed = receipt.results.filter(([leafOf]) => leafOf !== null);
+  const leaves = new Map(await Promise.all(sealed.map(async (row) => [row[0],
+    await digest(Uint8Array.of(0), canonical((await readRow(row, receipt.tenant)).entry))])));
   const nodes = decode(receipt.nodes);
   const steps = [{ hash: leaves.get(leaf) }];
   let used = 0;
@@ -183,8 +193,8 @@ async function sealed(result, collection) {
   if (!data.receipt) ({ data } = await call("POST", "/search", request, { quiet: true }));
   if (!data.receipt) return none(...visible((data.notes ?? []).join(" ") || "There is no receipt."));
   const at = data.results.findIndex((one) => one.point_id === result.point_id);
-  const row = data.receipt.results[at];
-  if (!row || row.leaf === null) return none(row ? "This chunk is not in the seal: it came later." : "A search for its own text does not return it among the first 5.");
+  const listed = data.receipt.results[at], row = listed?.[0] != null && await readRow(listed, data.receipt.tenant);
+  if (!row) return none(listed ? "This chunk is not in the seal: it came later." : "A search for its own text does not return it among the first 5.");
   const path = await climb(data.receipt, row.leaf);
   const same = await sha256(data.results[at].text) === hex(decode(row.entry.text)) && data.results[at].text === result.stored_text;
   const [origin] = data.receipt.checkpoint.split("\n");
