@@ -1,6 +1,5 @@
 """`chunkproof verify`."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ COLOURS = {"proved": "green", "refuted": "bold red", "not proved": "yellow"}
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@option("--key keys PUB*", "Public key, or a file with one; may be repeated.", required=True)
+@option("--key keys PUB*", "Public key, or a file with one a line; may be repeated.", required=True)
 @option("--query TEXT", "The query, if the file has only its hash.")
 @option("--seals FOLDER|s3://…", "Where the seals are, to search again; CHUNKPROOF_SEALS by default.")
 @option("--tolerance", "Scores this close are equal.", Repetition.tolerance, type=click.FloatRange(0, 1))
@@ -50,7 +49,7 @@ def verify(
     """
     again = common["collection"] is not None or common["data"] is not None
     given = parse_options(**common)
-    public = [_read_key(key) for key in keys]
+    public = [key for text in keys for key in _read_keys(text)]
     left_out: tuple[LeftOut, ...] = ()
     if file.with_name(file.name + SUFFIX).exists():
         claims = [verify_report(file, public)]
@@ -60,8 +59,7 @@ def verify(
         if again and not any(claim.verdict == "refuted" for claim in claims if claim.name in ("seal", "membership")):
             more, left_out = _search_again(evidence, given, seals, tolerance)
             claims += more
-    result = Verification(claims=tuple(claims), left_out=left_out)
-    print_result(result, _print, as_json=given.json)
+    print_result(Verification(claims=tuple(claims), left_out=left_out), _print, as_json=given.json)
     if any(claim.verdict == "refuted" for claim in claims):
         sys.exit(FAILED)
     needed = {"seal", "membership", "texts", "order", "report"} | ({"complete", "scores"} if again else set())
@@ -69,9 +67,10 @@ def verify(
         sys.exit(COULD_NOT_JUDGE)
 
 
-def _read_key(text: str) -> PublicKey:
+def _read_keys(text: str) -> list[PublicKey]:
     path = Path(text)
-    return PublicKey.parse(path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text)
+    lines = path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text
+    return [PublicKey.parse(line) for line in lines.strip().splitlines() or [text]]
 
 
 def _read_receipt(file: Path) -> Any:
@@ -94,7 +93,7 @@ def _search_again(
         seal = Seal.find(files_of(open_files(place), sealed_name), evidence.checkpoint) if place else None
         collection = Reader(services, services.collection(given.collection or sealed_name).name)
         try:
-            filters = json.loads(evidence.receipt["request"].get("filters") or "{}")
+            filters = read_json(evidence.receipt["request"].get("filters") or "{}")
             parsed = SearchQuery.parse({"query_text": "filters", "filters": filters}).filters
             where = map_filters(parsed, collection) if parsed else ()
         except (ValueError, TypeError, InvalidParameterError):

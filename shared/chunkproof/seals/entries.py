@@ -102,8 +102,8 @@ def read_row(row: Any, tenant: Mapping[str, Any] | None) -> dict[str, Any]:
     if rest:
         chunk, text, others = rest if len(rest) == 3 else (*rest, {})
         own = {} if tenant is None else {"tenant": hash_tenant(tenant["name"], decode(tenant["salt"]), point)}
-        entry = {"v": 1, "chunk": point if chunk is None else read_id(chunk), "text": text, **own, **others}
-    return {"leaf": leaf, "score": score, "entry": {"point": point, **entry}}
+        entry = {**own, **others, "v": 1, "chunk": point if chunk is None else read_id(chunk), "text": text}
+    return {"leaf": leaf, "score": score, "entry": {**entry, "point": point}}
 
 
 @dataclass(frozen=True, slots=True)

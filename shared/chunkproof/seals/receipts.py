@@ -532,7 +532,7 @@ def _cosines(query: bytes, vectors: Sequence[Sequence[float]]) -> list[float]:
     """Return the cosine of the query with each vector, from 0 to 1 as a search returns it."""
     import numpy
 
-    own = numpy.frombuffer(query, "<f4").astype("f8")
+    own = numpy.asarray_chkfinite(numpy.frombuffer(query, "<f4"), "f8")
     others = numpy.array(vectors, "<f4").astype("f8").reshape(-1, len(own))
     lengths = numpy.linalg.norm(others, axis=1) * numpy.linalg.norm(own)
     cosines: list[float] = numpy.clip(others @ own / numpy.where(lengths, lengths, numpy.inf), 0, 1).tolist()

@@ -140,7 +140,7 @@ const readId = (id) => (id.startsWith("~") && !id.startsWith("~~")
 async function readRow([leaf, , short, chunk, text, others = {}], tenant) {
   const point = readId(short);
   const own = tenant ? { tenant: encode(await digest(decode(tenant.salt), `${point}\n${tenant.name}`)) } : {};
-  return { leaf, entry: { v: 1, point, chunk: chunk === null ? point : readId(chunk), text, ...own, ...others } };
+  return { leaf, entry: { ...own, ...others, v: 1, point, chunk: chunk === null ? point : readId(chunk), text } };
 }
 
 /** Compute the hashes from a chunk's entry up to the root of the seal, as docs/reference/receipt-format.md says. */
