@@ -532,6 +532,80 @@ def test_a_vector_of_words_that_would_not_be_found_either_is_not_the_whole_cause
     assert ask(services, mode="text", top_k=10).verdict.rank == 4  # as it was predicted
 
 
+def test_the_weights_of_a_fusion_are_named_where_one_leg_counts_for_nothing(
+    memory_store: WritableStore, collection: str
+) -> None:
+    services = write_words(memory_store, collection, is_dense=True)
+    words = {"": list(vector(OTHERS[0])), "bm25": make_bm25_vector(f"{QUESTION} " * 4)}
+    payload = dict(point(2, OTHERS[0]).payload)
+    memory_store.write_points(collection, [{"id": 2, "vector": words, "payload": payload}], Deadline(60_000))
+    fusion = {"weights": {"dense": 0, "text": 1}}
+    verdict = ask(services, mode="hybrid", fusion=fusion, top_k=1).verdict
+    assert verdict.causes == (Cause.OTHER_LEG,), verdict.line
+    assert verdict.changes == ("without the weights of the fusion",)
+    assert "--fusion" not in (verdict.command or "--fusion")
+    assert "--mode hybrid" in (verdict.command or "")
+
+
+def test_a_vector_that_is_shorter_than_all_others_is_named_where_a_store_measures_dot(
+    memory_store: WritableStore, collection: str
+) -> None:
+    layout = Layout({"": {"size": Words.dimension, "distance": "Dot"}}, {})
+    memory_store.create_like(collection, layout, Deadline(60_000))
+    points = [point(n, text) for n, text in enumerate((PUMPS, *OTHERS * 11), start=1)]
+    short = replace(points[0], id=999, vector=tuple(value / 8 for value in vector(PUMPS)))
+    memory_store.upsert(collection, [short, *points[1:]], "", Deadline(60_000))
+    verdict = ask(make_services(memory_store, collection, Words())).verdict
+    assert verdict.causes == (Cause.STALE_VECTOR,), verdict.line
+    assert "its length is 0.12, others have 1.00" in verdict.line
+
+
+def test_a_title_means_the_chunks_of_its_document(services: Services, collection: str) -> None:
+    put(services.store, collection, point(1, PUMPS, title="Pump manual"))  # type: ignore[arg-type]
+    services.forget(collection)
+    assert ask(services, expected="Pump manual").verdict.found
+    verdict = ask(services, expected="Pump manual", filters={"lang": "de"}).verdict
+    assert verdict.causes == (Cause.FILTERED_OUT,), verdict.line
+
+
+@pytest.mark.parametrize("request_of", [{}, {"similarity_threshold": 0.99}], ids=["outranked", "below"])
+def test_a_stale_vector_that_is_not_the_whole_cause_is_not_called_outranked(
+    services: Services, collection: str, request_of: dict[str, Any]
+) -> None:
+    """Copies of the question take the first places: embedded anew, the chunk is nearer, and lost all the same."""
+    copies = [point(n, f"{QUESTION} {word}") for n, word in enumerate(("a", "of", "so"), start=71)]
+    stale = replace(point(1, PUMPS), vector=vector(OTHERS[8]))
+    put(services.store, collection, stale, *copies)  # type: ignore[arg-type]
+    services.forget(collection)
+    report = ask(services, **request_of)
+    assert Cause.BEYOND_TOP_K not in report.verdict.causes, report.verdict.line
+
+
+@pytest.mark.parametrize("text", [NEW, f"Nothing of that. {NEW}"])
+def test_a_text_that_is_not_the_hashed_one_is_named_whatever_else_finds_it(
+    memory_store: WritableStore, collection: str, text: str
+) -> None:
+    services = write_words(memory_store, collection, is_dense=True)
+    structs = []
+    for number, hashed in enumerate((PUMPS, *OTHERS), start=1):
+        shown = text if number == 1 else hashed
+        payload = {**point(number, shown).payload, "content_hash": sha256(hashed.encode()).hexdigest()}
+        vectors = {"": list(vector(shown)), "bm25": make_bm25_vector(hashed)}
+        structs.append({"id": number, "vector": vectors, "payload": payload})
+    memory_store.write_points(collection, structs, Deadline(60_000))
+    verdict = ask(services).verdict
+    assert verdict.causes == (Cause.TEXT_CHANGED,), verdict.line
+
+
+def test_a_command_is_printed_only_where_it_is_the_cure(services: Services, collection: str) -> None:
+    unknown = ask(services, expected="c99").verdict
+    put(services.store, collection, replace(point(1, PUMPS), payload={"chunk_id": "c1", "inhalt": PUMPS}))  # type: ignore[arg-type]
+    services.forget(collection)
+    unreadable = ask(services)
+    assert (unknown.command, unreadable.verdict.command) == (None, None)
+    assert any("CHUNKPROOF_PAYLOAD_MAP to set, which chunkproof doctor" in note for note in unreadable.notes)
+
+
 def test_a_stack_blames_a_filter_only_where_words_do_not_lose_the_chunk(coded: Services) -> None:
     name = {"chunk_id": ["c1", "c2", "c3"]}
     question = Question({"query_text": "lamp", "top_k": 1, "mode": "text", "filters": name}, "c2")

@@ -22,7 +22,7 @@ def sdk(store: VectorStore) -> QdrantClient:
 
 @cache
 def _client(url: str) -> QdrantClient:
-    return QdrantClient(url=url, check_compatibility=False)
+    return QdrantClient(url=url, check_compatibility=False, timeout=60)
 
 
 class EdgeClient:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +73,14 @@ def why(
     if fix is not None:
         check_outputs((fix,), (".json", ".jsonl"))
     request = name_collection(request, options)
-    question = Question(request, expected, Snapshot(before) if before else None, options_of_store(options))
+    snapshot = Snapshot(before) if before else None
     with (
         open_services(options) as services,
         name_flags({**SEARCH_FLAGS, "expected": "--expect"}),
         show_warnings_once(),
         progress_bar("Trying changes", None) as done,
     ):
-        question = replace(question, on_step=lambda _step: done(1))
+        question = Question(request, expected, snapshot, options_of_store(options), on_step=lambda _step: done(1))
         found = Explainer(local_backend(services)).explain(question)
     report = found.report
     WHY.write(report, outputs)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import combinations
-from math import atanh, fsum, sqrt
+from math import atanh, fsum, hypot, sqrt
 from operator import mul
 from statistics import StatisticsError, correlation, median
 
@@ -36,7 +36,7 @@ ANOTHER_MODEL = 0.5
 # How many chunks show what is usual in a collection. A pipeline that embeds more than the stored text (a title, say)
 # has lower cosines throughout: a vector is stale if its cosine is so much below the usual one, or so many times their
 # spread.
-SAMPLE = 64
+SAMPLE = 128
 LEAST_GAP, SPREADS = 0.02, 6.0
 # Cosines of unrelated directions have a standard deviation of 1/sqrt(size); six of them are no coincidence. (A lower
 # cosine shows nothing: texts of one model on different subjects are as far apart as vectors of two models.)
@@ -194,9 +194,8 @@ class VectorOrigins:
         return Origin.UNKNOWN, "no check shows why"
 
     def _is_near_this_model(self, stored: Vector, fresh: Vector) -> bool:
-        if is_no_coincidence(max(_dot(stored, fresh), self.nearest(stored, fresh)), len(stored)):
-            return True
-        return _measure_share(stored, self._directions) >= IN_DIRECTIONS
+        nearest = max(_dot(stored, fresh), self.nearest(stored, fresh))
+        return is_no_coincidence(nearest, len(stored)) or _measure_share(stored, self._directions) >= IN_DIRECTIONS
 
 
 class EmbeddedTexts:
@@ -278,7 +277,12 @@ class VectorJudge:
         [fresh] = self.texts.embed([self.text_of(point)], self.embedder)
         if fresh is None or not point.vector or not any(point.vector):
             return Fit(None, self.usual, fresh is not None and not any(point.vector or ()))
-        similarity = cosine(point.vector, fresh)
+        similarity, length = cosine(point.vector, fresh), hypot(*point.vector)
+        others = median(hypot(*other.vector or ()) for other, _ in self._sample) if self._sample else 0.0
+        if abs(others - 1.0) <= LEAST_GAP < abs(length - 1.0):  # only with Dot does a store keep lengths
+            return Fit(
+                None, self.usual, True, Origin.THIS_MODEL, f"its length is {length:.2f}, others have {others:.2f}"
+            )
         if not is_stale(similarity, self._cosines):
             return Fit(similarity, self.usual, is_stale=False)
         origin, evidence = self.origins.find(point.vector, fresh)

@@ -83,7 +83,8 @@ class _CaseDiagnosis:
 
     def _explain(self, key: str, **request: Any) -> WhyVerdict:
         question = Question({**self.case.request(), **request}, key, where=self.where)
-        return self.explainer.explain(question).report.verdict
+        verdict = self.explainer.explain(question).report.verdict
+        return verdict.model_copy(update={"command": verdict.command or self._commands.command("validate", "", key)})
 
     def _diagnose_missing(self, key: str) -> Diagnosis:
         if self.retriever:

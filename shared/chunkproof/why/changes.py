@@ -112,6 +112,8 @@ def _change_selection(query: SearchQuery) -> Iterator[Change]:
         yield Change(f"without grouping by {query.group_by}", Cause.LEFT_OUT, without)
     if query.diversity is not None:
         yield Change("without diversity", Cause.LEFT_OUT, {"overrides": {"diversity": None}})
+    if query.fusion is not None and query.fusion.weights is not None:
+        yield Change("without the weights of the fusion", Cause.OTHER_LEG, {"overrides": {"fusion": None}})
 
 
 def change_mode(query: SearchQuery) -> Iterator[Change]:
@@ -168,7 +170,7 @@ def _embed_anew(replay: Replay) -> Iterator[Change]:
         cause = Cause.OTHER_MODEL if is_other else Cause.STALE_VECTOR
     cosines = [fit.cosine for fit in judged if fit.cosine is not None]
     evidence = f"cosine {min(cosines):.2f} with its text, others {judged[0].usual:.2f}" if cosines else None
-    evidence = evidence or ("there is none, or one of zeros" if stale else None)
+    evidence = evidence or (stale[0].evidence or "there is none, or one of zeros" if stale else None)
     if cause is Cause.OTHER_MODEL:
         evidence = f"{evidence}; {stale[0].evidence}"
     # In a collection of another model, the text alone embedded by this one proves nothing.
@@ -223,6 +225,9 @@ def _find_renamed(condition: AnyOf | Between, point: Point, chunk: TargetChunk, 
     former = chunk.former.payload if chunk.former else None
     if former is not None and not meets(former, replay.rankings.map((condition,))):
         return None  # it never met this filter
+    # Another field has such a value by no coincidence; a short number or a flag may be anything.
+    values = condition.values if isinstance(condition, AnyOf) else (0,)
+    is_distinctive = all(isinstance(value, str) and len(value) > 1 for value in values)
     for name, value in sorted(flatten(point.payload)):
         other = replace(condition, field=name)
         try:
@@ -235,14 +240,9 @@ def _find_renamed(condition: AnyOf | Between, point: Point, chunk: TargetChunk, 
             # The snapshot decides: the field is new, and has a value that was under another name.
             if name not in former and value in list(former.values()):
                 return name
-        elif _is_distinctive(condition) or _is_similar(condition.field, name):
+        elif is_distinctive or _is_similar(condition.field, name):
             return name
     return None
-
-
-def _is_distinctive(condition: AnyOf | Between) -> bool:
-    """Whether it is no coincidence that another field has such a value: a short number or a flag may be anything."""
-    return isinstance(condition, AnyOf) and all(isinstance(value, str) and len(value) > 1 for value in condition.values)
 
 
 def _is_similar(left: str, right: str) -> bool:

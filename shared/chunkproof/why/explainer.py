@@ -1,6 +1,7 @@
 """Explain why an expected chunk is not among the results: try changes until the smallest that suffices is found."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import chain, combinations
 from typing import Any
@@ -11,10 +12,10 @@ from chunkproof.contract.model import display_name
 from chunkproof.proof.backend import Backend, LocalBackend
 from chunkproof.search.steps import choose_rerank
 from chunkproof.why.causes import Cause, Row, WhyAnswer, WhyReport, WhyVerdict, describe_cause, describe_unknown
-from chunkproof.why.changes import MORE_RESULTS, Change, change_mode, list_changes
+from chunkproof.why.changes import ANY_DEPTH, MORE_RESULTS, Change, change_mode, list_changes
 from chunkproof.why.examined import ExaminedCollection
 from chunkproof.why.probe import AS_IT_IS, PLAIN, Question, StackProbe, describe_found, find_changed, lose
-from chunkproof.why.remedy import Commands, Remedy
+from chunkproof.why.remedy import OF_THE_VECTOR, Commands, Remedy
 from chunkproof.why.replay import NEGATIVE, NO_WORDS, REFUSED, Placement, Replay, name_condition
 from chunkproof.why.target import Expectation, find_target
 
@@ -33,11 +34,7 @@ class Explainer:
         self._collections: dict[str, ExaminedCollection] = {}
 
     def explain(self, question: Question) -> WhyAnswer:
-        """Search, and if the expected chunk is not found, find the smallest change that brings it into top_k.
-
-        Nothing is written. Each change is tried on the store's own rankings, with the chunk put in where its score
-        would place it.
-        """
+        """Search, and if the expected chunk is not found, find the smallest change that brings it into top_k."""
         if not question.expected.strip():
             raise InvalidParameterError("expected cannot be empty: name a chunk, a document, a URL or a text")
         query = SearchQuery.parse(question.request, self.backend.services.settings.limits)
@@ -104,8 +101,7 @@ class _Run:
         else:
             self._notes.append("A snapshot from before would show whether it was deleted, or split differently")
         row = Row(change=AS_IT_IS, found=False, detail="it is not stored")
-        command = self._commands.command("validate", "", expected)
-        return self._build([row], lose(Cause.NOT_IN_COLLECTION, why, command=command))
+        return self._build([row], lose(Cause.NOT_IN_COLLECTION, why))
 
     def _explain_lost(self, response: RetrievalResponse) -> WhyAnswer:
         now = self._replay.evaluate(self._replay.present)
@@ -183,15 +179,14 @@ class _Run:
         causes = tuple(dict.fromkeys(cause for cause, _ in proven))
         collection = self._collection.name
         said = [describe_cause(cause, name, collection, self._find_evidence(each, last)) for cause, each in proven]
-        if causes == (Cause.BEYOND_TOP_K,) and (damage := self._find_changed()):
-            causes, said = (Cause.TEXT_CHANGED,), [damage]
-        elif set(causes) <= {Cause.BEYOND_TOP_K, Cause.STALE_VECTOR, Cause.OTHER_LEG} and (part := self._find_part()):
-            causes, said = (Cause.EMBEDDED_IN_PART,), [part]
-        elif set(causes) <= {Cause.BEYOND_TOP_K, Cause.OTHER_LEG} and self._replay.has_other_words:
-            causes, said = (Cause.STALE_VECTOR,), [f"BM25 vectors of {collection} are of other words than its texts"]
+        if damage := self._find_damage(causes) or self._find_doubt(remedy):
+            causes, said = (damage[0],), [damage[1]]
         snapshot = self._question.snapshot
+        command = remedy.command(self._question.expected, snapshot.path if snapshot else None)
         if remedy.refused:
             self._notes.append(f"No fix can be written: {remedy.refused}")
+        elif command is None:
+            self._notes.append(f"No command does this: {remedy.cost}")
         then = "it is found" if rank is None else f"it is at rank {rank}{f' ({score:.3f})' if score else ''}"
         return WhyVerdict(
             found=False,
@@ -201,23 +196,35 @@ class _Run:
             score=score,
             line=f"Lost: {'; '.join(said)}; {' and '.join(changes)}, {then}",
             cost=remedy.cost,
-            command=remedy.command(self._question.expected, snapshot.path if snapshot else None),
+            command=command,
             then=remedy.then,
         )
 
-    def _find_changed(self) -> str | None:
-        """Say that a text no longer matches the hash in its payload: what it was is not known, so nothing undoes it."""
+    def _find_damage(self, causes: Sequence[Cause]) -> tuple[Cause, str] | None:
+        """Return what no change undoes: another text than the hashed one, a vector of a part, words of other texts."""
+        if not set(causes) <= {Cause.BEYOND_TOP_K, Cause.STALE_VECTOR, Cause.OTHER_LEG}:
+            return None
+        name, judge = self._collection.name, self._collection.judge(self._collection.embedder)
         chunks = (chunk.name for _, chunk in self._target.stored if chunk.former is None)
-        changed = find_changed(self._backend, chunks, self._collection.name)
-        return f"the text of {changed[0]} no longer matches its hash: {changed[1]}" if changed else None
-
-    def _find_part(self) -> str | None:
-        """Say that a vector was made from the first characters of its text alone."""
-        judge = self._collection.judge(self._collection.embedder)
+        if Cause.STALE_VECTOR not in causes and (changed := find_changed(self._backend, chunks, name)):
+            return Cause.TEXT_CHANGED, f"the text of {changed[0]} no longer matches its hash: {changed[1]}"
         for point, chunk in () if self._replay.is_by_words else self._target.stored:
             if (length := judge.measure_part(point)) is not None:
                 evidence = f"its first {length:,} of {len(chunk.text):,} characters"
-                return describe_cause(Cause.EMBEDDED_IN_PART, chunk.name, self._collection.name, evidence)
+                return Cause.EMBEDDED_IN_PART, describe_cause(Cause.EMBEDDED_IN_PART, chunk.name, name, evidence)
+        if Cause.STALE_VECTOR not in causes and self._replay.has_other_words:
+            return Cause.STALE_VECTOR, f"BM25 vectors of {name} are of other words than its texts"
+        return None
+
+    def _find_doubt(self, remedy: Remedy) -> tuple[Cause, str] | None:
+        """Return that a vector is not its text's, where one made anew has a better rank that is not enough either."""
+        deep = replace(remedy.scenario, overrides=(), top_k=ANY_DEPTH, threshold=0.0)
+        for change in self._changes if {Cause.BEYOND_TOP_K, Cause.OTHER_LEG} & remedy.causes else ():
+            if change.undoes in OF_THE_VECTOR:
+                now, then = (self._replay.evaluate(each).rank or ANY_DEPTH for each in (deep, change.apply(deep)))
+                if self._query.top_k < then < now:
+                    said = describe_cause(change.undoes, self._target.chunks[0].name, "", change.evidence)
+                    return Cause.UNEXPLAINED, f"unexplained: {said}; {change.label} it is at rank {then}, beyond top_k"
         return None
 
     def _find_evidence(self, change: Change, last: str) -> str | None:
@@ -243,9 +250,9 @@ class _Run:
             return lose(Cause.DELETED, why)
         if self._target.stored and not any(each.text for _, each in self._target.stored):
             why = describe_cause(Cause.UNREADABLE, chunk.name, collection, None)
-            return lose(Cause.UNREADABLE, why, self._commands.command("doctor"))
-        if part := self._find_part():
-            return lose(Cause.EMBEDDED_IN_PART, part)
+            return lose(Cause.UNREADABLE, why)
+        if damage := self._find_damage(()):
+            return lose(*damage)
         if now.reason == NEGATIVE and now.chunk is not None:
             return lose(Cause.BEYOND_TOP_K, describe_cause(Cause.BEYOND_TOP_K, now.chunk.name, collection, NEGATIVE))
         tried = f"{len(self._changes) + 1} changes and their combinations were tried"
@@ -283,9 +290,8 @@ class _Run:
         return self._question.commands(self._query, self._collection.name)
 
     def _build(self, rows: Sequence[Row], verdict: WhyVerdict, *, tried: int = 1) -> WhyReport:
-        chunks, notes = [chunk.name for chunk in self._target.chunks], tuple(self._notes)
-        build, collection = self._question.report, self._collection.name
-        return build(self._query, collection, chunks, rows, verdict=verdict, notes=notes, tried=tried)
+        build, ids, notes = self._question.report, [each.name for each in self._target.chunks], tuple(self._notes)
+        return build(self._query, self._collection.name, ids, rows, verdict=verdict, notes=notes, tried=tried)
 
 
 def _make_row(change: Change, placement: Placement) -> Row:

@@ -32,7 +32,6 @@ OF_THE_VECTOR = frozenset((Cause.STALE_VECTOR, Cause.OTHER_MODEL))
 OF_THE_TEXT = frozenset((Cause.TEXT_CHANGED, Cause.SPLIT_DIFFERENTLY, Cause.DELETED))
 OF_A_CHUNK = OF_THE_VECTOR | OF_THE_TEXT
 OF_A_FIELD = frozenset((Cause.FIELD_RENAMED, Cause.VALUE_CHANGED))
-WRITTEN = OF_A_CHUNK | OF_A_FIELD | {Cause.DUPLICATES}
 # What the search itself is changed for; the others change what is stored.
 OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K))
 OF_THE_SEARCH |= {Cause.OTHER_LEG, Cause.RERANKED, Cause.LEFT_OUT, Cause.MISSED_BY_INDEX}
@@ -49,7 +48,7 @@ FIXED_COSTS: dict[Cause | None, str] = {
     Cause.OTHER_LEG: "another ranking for every query: a suite shows what it costs",
     Cause.RERANKED: "the order of the reranking for every query",
     Cause.LEFT_OUT: "results that resemble each other more",
-    Cause.UNREADABLE: "one payload to write, or CHUNKPROOF_PAYLOAD_MAP to set",
+    Cause.UNREADABLE: "one payload to write, or CHUNKPROOF_PAYLOAD_MAP to set, which chunkproof doctor proposes",
 }
 
 
@@ -101,7 +100,8 @@ class Remedy:
     commands: Commands
 
     @property
-    def _causes(self) -> set[Cause | None]:
+    def causes(self) -> set[Cause | None]:
+        """What the changes undo."""
         return {change.undoes for change in self.changes}
 
     @property
@@ -130,7 +130,9 @@ class Remedy:
             differing = f": their {len(texts):,} texts differ" if len(texts) > 1 else ""
             return f"{len(found):,} near-duplicates to delete{differing}"
         if change.is_for_all:
-            return f"{self.replay.collection.count():,} texts to embed, or another model for queries"
+            return (
+                f"{self.replay.collection.count():,} texts to embed, or the model to set, which chunkproof doctor names"
+            )
         return "one text to embed and one point to write"
 
     def _find_duplicates(self, conditions: Where, own: frozenset[PointId]) -> frozenset[PointId]:
@@ -140,14 +142,12 @@ class Remedy:
 
     def command(self, expected: str, snapshot: Path | None) -> str | None:
         """Return the command that makes the changes, or that writes down what has to be written to the store."""
-        causes = self._causes
+        causes = self.causes
         if self.fix is None and self.scenario.is_of_the_search:
             return self._improve_index() if causes == {Cause.MISSED_BY_INDEX} else self._search()
         twin = next((chunk.twin for chunk in self.replay.target.chunks if chunk.twin), None)
         if causes == {Cause.ID_CHANGED} and twin is not None:
             expected, snapshot = self.replay.collection.payloads.id_of(twin), None
-        elif not causes & WRITTEN or any(change.is_for_all for change in self.changes):
-            return self.commands.command("doctor")
         elif not self._is_writable:
             return None
         before = [f"--snapshot {shlex.quote(str(snapshot))}"] if snapshot is not None else []
@@ -163,7 +163,7 @@ class Remedy:
         sent = self._send("POST", "/points/batch?wait=true", f"@{QDRANT_FIX}")
         if self._fix_file != QDRANT_FIX:
             sent = self.commands.command("load", "", self._fix_file)
-        search = self._search() if self._causes & OF_THE_SEARCH else None
+        search = self._search() if self.causes & OF_THE_SEARCH else None
         return f"{sent} && {search}" if search else sent
 
     @property
@@ -205,7 +205,7 @@ class Remedy:
 
     def _search(self) -> str | None:
         options: dict[str, Any] = {"others": dict(self.commands.others)}
-        is_always = self.replay.collection.settings.rerank == "always" and Cause.RERANKED in self._causes
+        is_always = self.replay.collection.settings.rerank == "always" and Cause.RERANKED in self.causes
         for change in self.changes:
             for name in change.updates.get("overrides", ()):
                 options["others"].pop(name, None)
@@ -215,7 +215,7 @@ class Remedy:
                 options["filters"] = format_filters(self.scenario.conditions)
             if change.undoes is Cause.BELOW_THRESHOLD:
                 options["threshold"] = _round_down(self.placement.score or 0.0)
-            if change.undoes is Cause.OTHER_LEG:
+            if change.undoes is Cause.OTHER_LEG and "mode" in change.updates["overrides"]:
                 options["mode"] = change.updates["overrides"]["mode"].value
                 options |= {"threshold": 0.0} if options["mode"] == Mode.TEXT else {}  # which computes no cosines
             if change.undoes is Cause.BEYOND_TOP_K:
@@ -238,7 +238,7 @@ class Remedy:
                     return Fix((), (), refused=obstacle)
                 operations += _write_point(chunk.point, written, vectors)
                 lines.append(self._describe_chunk(written))
-        if Cause.DUPLICATES in self._causes:
+        if Cause.DUPLICATES in self.causes:
             own = self.replay.target.point_ids
             duplicates = self._find_duplicates(self.scenario.conditions, own)
             operations.append({"delete": {"points": sorted(duplicates, key=str)}})
@@ -250,7 +250,7 @@ class Remedy:
         """Return the point of a chunk with the payload that it should have; None for one that is as it should be."""
         payloads, point, text = self.replay.collection.payloads, chunk.point, chunk.former_text
         if point is None:
-            if chunk.former is None or not self._causes & OF_THE_TEXT:
+            if chunk.former is None or not self.causes & OF_THE_TEXT:
                 return None
             former = {**self._blanks, **chunk.former.payload}
             return Point(chunk.former.expected_point_id, nest({**former, self._text_path: text} if text else former))
@@ -267,7 +267,7 @@ class Remedy:
                 value = chunk.former.payload.get(condition.field) if chunk.former else None
                 value = payloads.stated(change.other_field, point.payload) if change.other_field else value
                 payload |= _set(payload, condition.field, value) if value is not None else {}
-        is_same = payload == point.payload and not self._causes & OF_THE_VECTOR
+        is_same = payload == point.payload and not self.causes & OF_THE_VECTOR
         return None if is_same else replace(point, payload=payload)
 
     def _make_vectors(self, chunk: TargetChunk, written: Point) -> dict[str, Any] | None:
@@ -275,7 +275,7 @@ class Remedy:
         collection, replay, judge = self.replay.collection, self.replay, self.replay.judge
         name, store, vectors = collection.vector_name, collection.store, dict[str, Any]()
         is_new = chunk.point is None or self._restores_text(chunk)
-        if not is_new and not self._causes & OF_THE_VECTOR:
+        if not is_new and not self.causes & OF_THE_VECTOR:
             return vectors
         if name is not None:
             known = [v for v in (None if is_new else written.vector, chunk.former_vector) if v]
@@ -373,7 +373,9 @@ def _set(payload: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 def _restore(payload: Mapping[str, Any], path: str, text: str, former: str) -> dict[str, Any]:
     """Return the fields that a text changes: other copies of it, and its hashes, which pipelines keep beside it."""
-    before, after = ([one, *(_hash(one, name) for name in ("md5", "sha1", "sha256"))] for one in (text, former))
+    hashes = [partial(hashlib.new, name, usedforsecurity=False) for name in ("md5", "sha1", "sha256")]
+    both = [(each, each.encode("utf-8", "surrogatepass")) for each in (text, former)]
+    before, after = ([each, *(new(data).hexdigest() for new in hashes)] for each, data in both)
     same = dict(zip(before, after, strict=True))
 
     def swap(value: Any) -> Any:
@@ -385,10 +387,6 @@ def _restore(payload: Mapping[str, Any], path: str, text: str, former: str) -> d
 
     swapped = swap(payload)
     return {**swapped, **_set(swapped, path, former)}
-
-
-def _hash(text: str, name: str) -> str:
-    return hashlib.new(name, text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 
 
 def _replace(outer: Any, steps: Sequence[str], value: Any) -> Any:

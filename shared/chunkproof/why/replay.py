@@ -332,7 +332,8 @@ class Replay:
 
     def _predict(self, scenario: Scenario) -> Placement:
         place = self._place_by_words if scenario.rewritten or self.is_by_words else self._place
-        placements = (place(chunk, scenario) for chunk in self.target.chunks)
+        gone = partial(Placement, reason="it is not stored")
+        placements = (place(c, scenario) if c.point or scenario.put_back else gone(c) for c in self.target.chunks)
         return min(placements, key=lambda each: (not each.found, each.rank or 10**9, -(each.score or -1.0)))
 
     @property
@@ -384,8 +385,6 @@ class Replay:
         """Say whether a search by words would find a chunk as it was or should be; at which rank is not known."""
         is_former = chunk.former_text is not None and (scenario.former_text or chunk.point is None)
         text = chunk.former_text if is_former else chunk.text
-        if chunk.point is None and not scenario.put_back:
-            return Placement(chunk, reason="it is not stored")
         if excluding := self._excluding(chunk, scenario):
             return Placement(chunk, reason=f"the filter on {excluding} excludes it")
         shared = self.shared_words(text or "")
@@ -481,8 +480,6 @@ class Replay:
         return [(point, dict(zip(own["indices"], own["values"], strict=True))) for point, own in points]
 
     def _place(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
-        if chunk.point is None and not scenario.put_back:
-            return Placement(chunk, reason="it is not stored")
         vector = self.vector_of(chunk, scenario)
         if vector is None:
             return Placement(chunk, reason="it has no vector that can be compared")
@@ -631,12 +628,9 @@ def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
     payload: dict[str, Any] = {}
     for path, value in fields.items():
         *outer, last = path.split(".")
-        inner = payload
+        inner: Any = payload
         for step in outer:
-            below = inner.setdefault(step, {})
-            if not isinstance(below, dict):
-                break
-            inner = below
-        else:
+            inner = inner.setdefault(step, {}) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
             inner[last] = value
     return payload

@@ -89,11 +89,14 @@ class Expectation:
 def find_target(key: str, collection: ExaminedCollection, snapshot: Snapshot | None) -> Expectation:
     """Find the chunks that a chunk id, point id, document id, URL or text means."""
     former = snapshot.find(key) if snapshot else ()
-    points = _find_by_id(key, collection) or _find_by_field(key, collection)
-    points += [point for point in _fetch_former(former, collection) if point.id not in {p.id for p in points}]
+    points = _find_by_id(key, collection) or _find_by_field(key, collection, DOCUMENT_FIELDS)
+    was_there = collection.fetch_all([entry.expected_point_id for entry in former[:MAX_CHUNKS]])
+    points += [point for point in was_there if point.id not in {p.id for p in points}]
     if points or former:
         return _match(key, points, former, collection, snapshot)
-    return _find_by_text(key, collection, snapshot) if _is_text(key) else Expectation(key)
+    found = _find_by_text(key, collection, snapshot) if _is_text(key) else Expectation(key)
+    titled = [] if found.stored else _find_by_field(key, collection, ("document_title",))
+    return _match(key, titled, (), collection, snapshot) if titled else found
 
 
 def _is_text(key: str) -> bool:
@@ -112,10 +115,10 @@ def _find_by_id(key: str, collection: ExaminedCollection) -> list[Point]:
     return collection.fetch_all(ids)
 
 
-def _find_by_field(key: str, collection: ExaminedCollection) -> list[Point]:
+def _find_by_field(key: str, collection: ExaminedCollection, fields: Sequence[str]) -> list[Point]:
     """Raise `IndexRequiredError` only if nothing was found and some field could not be filtered on."""
     refused: IndexRequiredError | None = None
-    for name in DOCUMENT_FIELDS:
+    for name in fields:
         for value in stored_forms(key):
             try:
                 where = collection.map((AnyOf(name, (value,)),))
@@ -128,10 +131,6 @@ def _find_by_field(key: str, collection: ExaminedCollection) -> list[Point]:
     if refused and not _is_text(key):
         raise refused
     return []
-
-
-def _fetch_former(former: Sequence[Entry], collection: ExaminedCollection) -> list[Point]:
-    return collection.fetch_all([entry.expected_point_id for entry in former[:MAX_CHUNKS]])
 
 
 def _match(
@@ -229,7 +228,8 @@ def _find_by_text(text: str, collection: ExaminedCollection, snapshot: Snapshot 
     """Find the chunk with this text or passage; else, what the text would be if it were stored."""
     entries = snapshot.find_text(text) if snapshot else ()
     if entries:
-        return replace(_match(text, _fetch_former(entries, collection), entries, collection, snapshot), by_text=True)
+        points = collection.fetch_all([entry.expected_point_id for entry in entries[:MAX_CHUNKS]])
+        return replace(_match(text, points, entries, collection, snapshot), by_text=True)
     vector = collection.embed_text(text)
     near = collection.nearest(vector, NEIGHBOURS, with_vector=collection.vector_name) if vector is not None else []
     holding = [point for point in near if _holds(point, text, collection)]
