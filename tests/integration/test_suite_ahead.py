@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.embedders.cohere import CohereEmbedder
 from chunkproof.embedders.embedder_port import InputType
@@ -18,6 +19,7 @@ from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.runner import MEASURED, InterruptedRun, RunPlan, run_suite
 from chunkproof.suite.suite_report import SuiteReport
+from chunkproof_cli.commands.diff import _compare_queries
 from chunkproof_cli.reports.outputs import SUITE
 
 from support.chunks import fill, make_services
@@ -248,3 +250,14 @@ def test_collections_with_models_of_their_own_are_embedded_by_these(
         assert sorted(text for call in model.calls for text in call) == sorted(f"q{n}" for n in range(parity, 100, 2))
         assert [len(call) for call in model.calls] == [1] * 11 + [39]
     assert [stage.cold.count for stage in report.latency if stage.cold] == [2, 2, 2, 2]
+
+
+def test_a_diff_embeds_the_queries_of_its_suite_together(start: Started, cohere_api: CohereServer) -> None:
+    backend = start()
+    reader = Reader(backend.services, backend.services.settings.collection)
+    asked = [{"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": [f"d{n % 5}"]} for n in range(CASES)]
+    found = _compare_queries(suite(*asked), (reader, reader))
+    assert (found.queries, found.overlap) == (CASES, 1.0)
+    # Alone: the first query, and those that a suite would measure. The second collection takes all from the cache.
+    rest = CASES - 1 - MEASURED
+    assert sizes(cohere_api) == [*[1] * (1 + MEASURED), *[96] * (rest // 96), rest % 96]

@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 
 import pytest
 
+from chunkproof.audit import manifest_file
 from chunkproof.audit.audit_report import upper_bound
 from chunkproof.audit.ledger import LEDGER_FILES, SortedRows, point_key, prepare
 from chunkproof.audit.manifest_file import STDIN, Entry, import_zstd, open_manifest, parse_entry
@@ -79,6 +80,34 @@ def test_a_wrong_line_is_refused_with_the_reason(line: bytes, message: str) -> N
     with pytest.raises(InvalidParameterError) as raised:
         parse_entry(line)
     assert any(message in each for each in raised.value.messages), raised.value.messages
+
+
+def test_a_usual_line_is_read_as_the_model_reads_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(11)
+    long, pair, lone = f'"{"x" * 1001}"', r'"\ud83d\ude00"', r'"\udc00"'
+    strings = ['"a"', '"b"', '"ü"', f'"{HASH}"', '""', '" "', r'"\u2028"', r'"\\ud800"', pair, lone, long]
+    others = ["null", "1", "-0.0", "1e400", "NaN", "true", "[1]", "[]", "{}", '{"a":1,"a":2}', "1" * 64]
+    names = ["original_text", "original_sha256", "metadata", "present", "point_id", "x", "chunk_id"]
+
+    def value(name: str) -> str:
+        if name == "metadata" and rng.random() < 0.8:
+            fields = [f"{rng.choice(strings)}:{rng.choice([*strings, *others])}" for _ in range(rng.randrange(4))]
+            return "{" + ",".join(fields) + "}"
+        usual = strings[:4] if rng.random() < 0.6 else [*strings, *others]
+        return f'"{HASH}"' if name == "original_sha256" and rng.random() < 0.6 else rng.choice(usual)
+
+    def read(line: bytes) -> Entry | tuple[str, ...]:
+        try:
+            return parse_entry(line)
+        except InvalidParameterError as error:
+            return tuple(error.messages)
+
+    chosen = (["chunk_id"] * (rng.random() < 0.9) + [n for n in names if rng.random() < 0.3] for _ in range(6_000))
+    lines = [("{" + ",".join(f'"{name}":{value(name)}' for name in some) + "}").encode() for some in chosen]
+    found = [repr(read(line)) for line in lines]
+    assert sum(each.startswith("Entry(") for each in found) > 200
+    monkeypatch.setattr(manifest_file, "_is_usual", lambda _fields: False)
+    assert found == [repr(read(line)) for line in lines]
 
 
 def test_all_wrong_lines_are_reported_at_once_and_beyond_twenty_they_are_counted(tmp_path: Path) -> None:

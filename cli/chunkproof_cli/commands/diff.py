@@ -31,7 +31,7 @@ from chunkproof.service.terminal import local_backend
 from chunkproof.stores.store_port import PointId, Vector, VectorConfig
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
-from chunkproof.suite.runner import Search, run_case
+from chunkproof.suite.runner import CaseRunner, Search
 from chunkproof.suite.suite_file import SuiteSource, read_source
 from chunkproof_cli.connections import Address, open_address, parse_address
 from chunkproof_cli.diff_report import (
@@ -358,16 +358,15 @@ def _share_nearest(pairs: Sequence[tuple[Vector, Vector]]) -> float:
 
 def _compare_queries(suite: Suite, readers: Readers) -> QueryDiff:
     """Run every case in both collections. An expected chunk of A counts in B under any id, if its text is there."""
-    a, b = readers
-    with show_warnings_once(), progress_bar("Searching", len(suite.cases)) as done:
-        search_a, pairs = local_backend(a.services).search, list[Pair]()
-        search_b = _relabel(local_backend(b.services).search, _find_expected_texts(suite, a))
-        for case in suite.cases:
-            own = case.model_copy(update={"collection_name": a.name, "max_latency_ms": None})
-            other = own.model_copy(update={"collection_name": b.name})
-            pairs.append((run_case(own, search_a), run_case(other, search_b)))
-            done(1)
-    result = _summarize(suite.name, pairs)
+    a, b = (local_backend(reader.services) for reader in readers)
+    runs = []
+    with show_warnings_once(), progress_bar("Searching", 2 * len(suite.cases)) as done:
+        searches = a.search, _relabel(b.search, _find_expected_texts(suite, readers[0]))
+        for reader, backend, search in zip(readers, (a, b), searches, strict=True):
+            own = {"collection_name": reader.name, "max_latency_ms": None}
+            cases, ahead = [case.model_copy(update=own) for case in suite.cases], backend.embed_ahead
+            runs.append(CaseRunner(cases, search, on_result=lambda _: done(1), embed_ahead=ahead).execute())
+    result = _summarize(suite.name, list(zip(*runs, strict=True)))
     if len(result.not_judged) == result.queries:
         raise InvalidParameterError(
             f"No query could be searched in both collections ({result.reason}): CHUNKPROOF_MODELS names a model for "

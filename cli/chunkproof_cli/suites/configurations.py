@@ -244,6 +244,7 @@ class ConfigurationRun:
         self.not_reranked: list[str] = []
         self._search = search
         self.runner = CaseRunner([configuration.apply(case) for case in cases], self._search_and_note)
+        self.results: Sequence[TestCaseResult] = self.runner.results  # of the cases, in the suite's order
 
     def _search_and_note(self, request: dict[str, Any]) -> RetrievalResponse:
         response = self._search(self.configuration.request(request))
@@ -255,11 +256,6 @@ class ConfigurationRun:
         chars = len(str(request["query_text"]))
         self.usages.append(Usage(chars, response.execution.embedding_model, model, candidates))
         return response
-
-    @property
-    def results(self) -> Sequence[TestCaseResult]:
-        """The cases with their verdicts, in the suite's order."""
-        return self.runner.results
 
     def summarize(self, prices: Prices, first: Sequence[TestCaseResult] | None) -> ConfigurationResult:
         """Sum up the cases; `first` has those of the first configuration."""

@@ -26,7 +26,7 @@ from chunkproof.audit.audit_report import AuditReport, Findings, build_report
 from chunkproof.audit.audit_run import FINDINGS_FILE, Audit
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.ledger import AuditPlan, AuditSpec, Ledger, ManifestFacts, Progress, prepare
-from chunkproof.audit.manifest_file import ZSTD_MAGIC, Decompressed, decompress_lines, read_lines
+from chunkproof.audit.manifest_file import ZSTD_MAGIC, decompress_lines, read_lines
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import MAX_SHARDS, JobPlan, ShardedJob, map_in_parallel, parse_address
@@ -211,7 +211,7 @@ def _write_shards(ledger: Ledger, folder: Path, shards: int) -> Iterator[tuple[i
         yield shard, count, file
 
 
-def _decompress(body: object) -> "AbstractContextManager[IO[bytes] | Decompressed]":
+def _decompress(body: object) -> "AbstractContextManager[IO[bytes]]":
     file = BufferedReader(body)  # type: ignore[type-var]
     if file.peek(4)[:4] == ZSTD_MAGIC:
         raise InvalidParameterError("With --stack, a manifest can be plain or gzip, not zstd")

@@ -182,12 +182,11 @@ class Judge:
             difference = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
             if difference:
                 return self._find(expected, point, Kind.MISMATCH, difference[1], mismatch=difference[0])
-        names: Mapping[str, Any] = expected.metadata
-        differences = tuple(
-            _compare_all(names, list_metadata(payload, self._map))
-            if self._all_metadata
-            else self._compare_metadata(names, payload, paths)
-        )
+        differences: tuple[MetadataDifference, ...] = ()
+        if self._all_metadata:
+            differences = tuple(_compare_all(expected.metadata, list_metadata(payload, self._map)))
+        elif expected.packed_metadata:
+            differences = tuple(self._compare_metadata(expected.metadata, payload, paths))
         if differences:
             details = "; ".join(_describe(difference) for difference in differences)
             return self._find(expected, point, Kind.METADATA_MISMATCH, details, metadata=differences)

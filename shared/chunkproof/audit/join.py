@@ -22,8 +22,9 @@ from chunkproof.stores.store_port import Point, PointId
 MAX_NAMED_POINTS = 10
 # A page is read ahead from every so many expected points on: a few less than fit, so that there is room for others.
 EXPECTED_ON_PAGE = PAGE_SIZE * 24 // 25
-
-Suspects = Sequence[tuple[ExpectedChunk, Point]]
+# The few chunks that look wrong are read again together, those of so many pages: each reading is a round trip.
+PAGES_RECHECKED = 8
+Suspects = list[tuple[ExpectedChunk, Point]]
 
 
 @dataclass
@@ -96,9 +97,13 @@ def scan(run: AuditRun) -> None:
     """Judge every chunk that is on its expected point; log chunks that are not, unexpected points and open ids."""
     join, execute = _Join(run), run.ledger.execute
     keys = run.ledger.rows("SELECT point FROM chunk WHERE id % ? = 0 ORDER BY id", EXPECTED_ON_PAGE)
-    for page in run.reader.pages(boundaries=[parse_point_key(key) for (key,) in keys]):
-        changed = run.recheck(join.add(page.points), on_gone=join.log_absent)
-        points = run.progress.points + len(page.points)
+    suspects: Suspects = []
+    for number, page in enumerate(run.reader.pages(boundaries=[parse_point_key(key) for (key,) in keys]), start=1):
+        suspects += join.add(page.points)
+        changed, points = 0, run.progress.points + len(page.points)
+        if len(suspects) >= BATCH_SIZE or number % PAGES_RECHECKED == 0 or page.next_id is None:
+            changed = run.recheck(suspects, on_gone=join.log_absent)
+            suspects.clear()
         run.save(compared=join.compared, points=points, changed=run.progress.changed + changed)
     join.skip_to(None)
     before, after = run.reader.change or (0, 0)
@@ -132,7 +137,7 @@ class _Join:
         A point is claimed when the manifest has its point id as a chunk id.
         """
         payloads, judge = self._payloads, self._run.judge
-        suspects: list[tuple[ExpectedChunk, Point]] = []
+        suspects: Suspects = []
         strays: list[tuple[str, str, bool, StrayState]] = []
         for point in points:
             key, own_id = point_key(point.id), payloads.id_of(point)
@@ -190,7 +195,7 @@ def match_open_ids(run: AuditRun) -> None:
         while batch := [_read_open_chunk(run, chunk, state) for chunk in islice(chunks, BATCH_SIZE)]:
             wanted = dict.fromkeys(point_id for each in batch for point_id in each.point_ids)
             points = run.reader.read_points(list(wanted))
-            suspects: list[tuple[ExpectedChunk, Point]] = []
+            suspects: Suspects = []
             for each in batch:
                 run.ledger.mark(each.expected, ChunkState.STORED)
                 _resolve(each, points, run, suspects)
@@ -242,9 +247,7 @@ def _read_open_chunk(run: AuditRun, expected: ExpectedChunk, state: ChunkState) 
     return _OpenChunk(expected, state is ChunkState.ABSENT, strays, sum(1 for _ in rows))
 
 
-def _resolve(
-    each: _OpenChunk, points: dict[PointId, Point], run: AuditRun, suspects: list[tuple[ExpectedChunk, Point]]
-) -> None:
+def _resolve(each: _OpenChunk, points: dict[PointId, Point], run: AuditRun, suspects: Suspects) -> None:
     expected, payloads = each.expected, run.reader.services.payloads
     own = {
         point_id: points[point_id]

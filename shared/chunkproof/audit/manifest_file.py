@@ -46,6 +46,10 @@ GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 FORMAT_VERSION = "1.0"
 _HEADER_START, _END_START = b'{"format"', b'{"end"'
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
+# Without such an escape, no text of a line can have a lone surrogate.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_USUAL = dict.fromkeys(("chunk_id", "original_text", "original_sha256", "metadata"))
+_SCALARS = {str, int, float, bool, type(None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +266,9 @@ def hash_manifest(path: Path) -> str:
     return hashed.hexdigest()
 
 
-def read_lines(file: "IO[bytes] | Decompressed", name: str) -> Iterator[bytes]:
+def read_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield the lines of a manifest; raise `InvalidParameterError` for a damaged archive or one that is too large."""
-    size, packed = 0, file.packed if isinstance(file, Decompressed) else None
+    size, packed = 0, getattr(file, "packed", None)
     try:
         while line := file.readline(MAX_LINE + 1):
             if not size and line.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
@@ -341,7 +345,21 @@ def check_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[Entry, byte
 
 def parse_entry(line: bytes) -> Entry:
     """Parse a line; raise `InvalidParameterError` with everything that is wrong with it."""
-    return _make_entry(vars(ManifestLine.model_validate(read_json(line, LINE), context=READING)))
+    fields = read_json(line, LINE)
+    if not _is_usual(fields) or _SURROGATE.search(line):
+        fields = vars(ManifestLine.model_validate(fields, context=READING))
+    return _make_entry(fields)
+
+
+def _is_usual(fields: Any) -> bool:
+    """Whether a line surely breaks no rule of `ManifestLine`, whose checks take four times as long for most lines."""
+    if type(fields) is not dict or not fields.keys() <= _USUAL.keys():  # another class has names twice
+        return False
+    chunk_id, text, hashed, metadata = map(fields.get, _USUAL)
+    is_hash = type(hashed) is str and text is None and _SHA256.fullmatch(hashed) is not None
+    has_id = type(chunk_id) is str and 0 < len(chunk_id.strip()) <= len(chunk_id) <= MAX_ID
+    is_flat = type(metadata) is dict and _SCALARS.issuperset(map(type, metadata.values()))
+    return has_id and (is_hash or (type(text) is str and hashed is None)) and (is_flat or metadata is None)
 
 
 def parse_checked_line(line: bytes) -> Entry:
@@ -364,28 +382,16 @@ def _make_entry(fields: Mapping[str, Any]) -> Entry:
     )
 
 
-@dataclass(frozen=True)
-class Decompressed:
-    """A compressed file that is being read, and the stream below it, which counts what was read of it."""
-
-    file: Any
-    packed: "_Prefixed"
-
-    def readline(self, most: int) -> bytes:
-        """Return the next line, or as many bytes of it."""
-        line: bytes = self.file.readline(most)
-        return line
-
-
 @contextmanager
-def decompress_lines(stream: IO[bytes]) -> "Iterator[IO[bytes] | Decompressed]":
-    """Yield a stream decompressed if it is gzip or zstd, and as it is otherwise."""
+def decompress_lines(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield a stream decompressed if it is gzip or zstd, and as it is otherwise; `packed` is then what is below it."""
     packed = _Prefixed(magic := stream.read(4), stream)
     buffered = io.BufferedReader(packed, PIPE_BUFFER)
     if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
         module = import_zstd() if magic == ZSTD_MAGIC else gzip
         with module.open(buffered, "rb") as file:
-            yield Decompressed(file, packed)
+            file.packed = packed
+            yield file
     elif stream.seekable():
         stream.seek(-len(magic), os.SEEK_CUR)
         yield stream

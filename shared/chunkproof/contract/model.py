@@ -69,9 +69,7 @@ def read_json(body: str | bytes, subject: str = BODY, max_values: int = sys.maxs
     if more and _has_more_values(text, max_values):
         raise InvalidParameterError(f"{subject} has more than {max_values:,} values")
     try:
-        return json.loads(
-            text, object_pairs_hook=_object, parse_constant=_CONSTANTS.__getitem__, parse_float=_float, parse_int=_int
-        )
+        return json.loads(text) if text.startswith("\ufeff") else _DECODER.decode(text)  # it refuses the mark
     except json.JSONDecodeError as error:
         raise InvalidParameterError(
             f"{subject} is not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
@@ -209,6 +207,9 @@ _CONSTANTS = {
     literal: Faulty(f"must be a finite number, not {literal}") for literal in ("NaN", "Infinity", "-Infinity")
 }
 _TOO_LARGE = Faulty("must be a finite number; it is too large")
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_CONSTANTS.__getitem__, parse_float=_float, parse_int=_int
+)
 # Values of these types have no faults.
 _SOUND = frozenset({int, float, bool, type(None)})
 

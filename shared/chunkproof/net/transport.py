@@ -38,7 +38,6 @@ MAX_CONTAINERS = 300_000
 MAX_NAMES = 600_000
 MAX_STRINGS = 2_000_000
 KEY_REFUSED_STATUSES = frozenset({401, 403})
-
 # The timeout of a socket applies to each of these, sent or received.
 SLICE = 65_536
 # Status line and headers of a response, and each line of a chunked one.
@@ -447,7 +446,7 @@ class _Connection:
     def _read_part(self, size: int | None) -> Iterator[bytes]:
         """Yield this many bytes, or all until the server closes the connection."""
         while size is None or size > 0:
-            self._received = self._received or self._receive(may_end=size is None)
+            self._received = self._received or self._receive(size)
             part = self._received[:size]
             if not part:
                 return
@@ -463,16 +462,16 @@ class _Connection:
         line, _, self._received = self._received.partition(end)
         return line
 
-    def _receive(self, *, may_end: bool = False) -> bytes:
-        """Return what has arrived, waiting for it; nothing where the server may end the response so."""
+    def _receive(self, size: int | None = SLICE) -> bytes:
+        """Return what has arrived of so many bytes, waiting for it; nothing where None says that the server may end."""
         try:
             self.socket.settimeout(_seconds_left(httpx.ReadTimeout))
             if QUICK_ACK is not None:
                 self.socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
-            part = self.socket.recv(SLICE)
+            part = self.socket.recv(max(size or 0, SLICE))
         except OSError as error:
             raise (httpx.ReadTimeout if isinstance(error, TimeoutError) else httpx.ReadError)(str(error)) from None
-        if not part and not may_end:
+        if not part and size is not None:
             raise httpx.RemoteProtocolError("the server closed the connection before the response was complete")
         return part
 
