@@ -77,8 +77,6 @@ class AuditRun:
 
     def recheck(self, suspects: Suspects, on_gone: Callable[[ExpectedChunk], None]) -> int:
         """Read chunks that looked wrong again, and log what still is. Return how many changed in between."""
-        if not suspects:
-            return 0
         points = self.reader.read_points([point.id for _, point in suspects])
         changed = 0
         for expected, before in suspects:

@@ -46,10 +46,8 @@ GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 FORMAT_VERSION = "1.0"
 _HEADER_START, _END_START = b'{"format"', b'{"end"'
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
-# Without such an escape, no text of a line can have a lone surrogate.
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # without it, no text of a line can have a lone surrogate
 _USUAL = dict.fromkeys(("chunk_id", "original_text", "original_sha256", "metadata"))
-_SCALARS = {str, int, float, bool, type(None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +356,7 @@ def _is_usual(fields: Any) -> bool:
     chunk_id, text, hashed, metadata = map(fields.get, _USUAL)
     is_hash = type(hashed) is str and text is None and _SHA256.fullmatch(hashed) is not None
     has_id = type(chunk_id) is str and 0 < len(chunk_id.strip()) <= len(chunk_id) <= MAX_ID
-    is_flat = type(metadata) is dict and _SCALARS.issuperset(map(type, metadata.values()))
+    is_flat = type(metadata) is dict and {str, int, float, bool, type(None)}.issuperset(map(type, metadata.values()))
     return has_id and (is_hash or (type(text) is str and hashed is None)) and (is_flat or metadata is None)
 
 
