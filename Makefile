@@ -139,7 +139,7 @@ why-oracle: $(VENV)/.dev ## Plant faults in 1,000 chunks, singly and in pairs, a
 	@$(RUN) tools.checks.why_oracle --each $(or $(EACH),10) --pairs $(or $(PAIRS),3) $(if $(SEED),--seed $(SEED))
 
 .PHONY: receipt-oracle
-receipt-oracle: $(VENV)/.dev ## Tamper with 10,000 receipts in 27 ways and verify 10,000 honest ones, in Python and in node (COUNT=10000)
+receipt-oracle: $(VENV)/.dev ## Tamper with 10,000 receipts in 37 ways and verify 10,000 honest ones, in Python and in node (COUNT=10000)
 	@$(RUN) tools.checks.receipt_oracle --count $(or $(COUNT),10000) $(if $(SEED),--seed $(SEED))
 
 .PHONY: bench-seals

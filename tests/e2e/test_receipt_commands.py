@@ -54,6 +54,38 @@ def test_a_receipt_is_verified_and_the_search_repeated(typed: Any, sealed: Path)
     assert "proved      complete: none of 25 other chunks scores higher" in printed.out
 
 
+def test_a_file_may_have_the_keys_of_several_signers(typed: Any, sealed: Path) -> None:
+    typed("key", "example.com/docs", "-o", "other.key")
+    keys = [(sealed / name).read_text() for name in ("other.key.pub", "seal.key.pub")]
+    (sealed / "keys.txt").write_text("\r\n".join(keys))
+    assert "proved      seal: " in typed("verify", "answer.json", "--key", "keys.txt").out
+    (sealed / "keys.txt").write_text(keys[0] + "nonsense")
+    assert "'nonsense' is not a public key" in typed("verify", "answer.json", "--key", "keys.txt", code=2).err
+    (sealed / "keys.txt").write_text("\n")
+    assert "is not a public key" in typed("verify", "answer.json", "--key", "keys.txt", code=2).err
+
+
+def test_a_query_in_another_unicode_form_is_another_query(typed: Any, sealed: Path) -> None:
+    typed("search", "caf\u00e9", "--collection", "docs", "--receipt", "cafe.json")
+    receipt = json.loads((sealed / "cafe.json").read_text())["receipt"]
+    del receipt["query_text"]
+    (sealed / "cafe.json").write_text(json.dumps(receipt))
+    same = typed("verify", "cafe.json", "--key", "seal.key.pub", "--query", "caf\u00e9", code=COULD_NOT_JUDGE)
+    assert "proved      request: " in same.out
+    other = typed("verify", "cafe.json", "--key", "seal.key.pub", "--query", "cafe\u0301", code=FAILED)
+    assert "refuted     request: the receipt is that of another query text" in other.out
+
+
+@pytest.mark.parametrize(
+    "change", [lambda text: "\ufeff" + text, lambda text: text.replace('"rank"', '"x":1e999,"rank"', 1)]
+)
+def test_what_readers_of_json_differ_in_is_wrong_input(typed: Any, sealed: Path, change: Any) -> None:
+    (sealed / "odd.json").write_text(change((sealed / "answer.json").read_text()))
+    typed("verify", "odd.json", "--key", "seal.key.pub", code=2)
+    (sealed / "odd.json").write_text((sealed / "answer.json").read_text(), "utf-16")
+    assert "is not UTF-8" in typed("verify", "odd.json", "--key", "seal.key.pub", code=2).err
+
+
 def test_an_edited_text_exits_1_and_another_key_too(typed: Any, sealed: Path) -> None:
     whole = (sealed / "answer.json").read_text()
     (sealed / "edited.json").write_text(whole.replace("makes backups", "loses backups", 1))

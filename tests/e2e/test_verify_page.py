@@ -85,6 +85,11 @@ def test_a_dropped_receipt_is_judged_without_a_request(browser: Chromium, tmp_pa
     damaged["receipt"]["checkpoint"] = damaged["receipt"]["checkpoint"].replace("\n300\n", "\n301\n")
     assert drop(page, key, json.dumps(damaged))["seal"][0] == "refuted"
     assert drop(page, key, "no JSON")["file"][0] == "refuted"
+    assert drop(page, key, "\ufeff" + content)["file"][0] == "refuted"  # as the command says
+    assert drop(page, key, content.replace('"rank"', '"x": 1e999, "rank"', 1))["file"][1] == "A number is too large"
+    assert drop(page, key, content.replace('"rank"', '"x": {"toString": 1}, "rank"', 1)) == honest
+    private = drop(page, "PRIVATE+KEY+a+12345678+AQ==", content)
+    assert private["file"] == ("refuted", "This is a private key: keep it secret, and paste the public one")
     twice = drop(page, key, content.replace('"text":', '"text": "another", "t\\u0065xt":', 1))
     assert twice["file"] == ("refuted", "text is there twice")
     assert drop(page, "nonsense", content)["file"][0] == "refuted"

@@ -18,7 +18,7 @@ from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import Bucket, ObjectStoreError
 from chunkproof.seals import merkle, receipts
-from chunkproof.seals.entries import canonical_json, hash_text, read_id, read_row, write_id, write_row
+from chunkproof.seals.entries import canonical_json, hash_tenant, hash_text, read_id, read_row, write_id, write_row
 from chunkproof.seals.notes import decode
 from chunkproof.seals.receipts import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.search.filters import map_filters
@@ -125,6 +125,25 @@ def test_the_example_on_the_page_of_the_format_is_read_and_written_so() -> None:
     assert write_row(leaf, float(score), json.loads(entry), None) == json.loads(row)
     assert canonical_json(json.loads(entry)).decode() == entry
     assert json.loads(entry)["text"] == hash_text("Backups run at 02:00.")
+
+
+@pytest.mark.parametrize("tenant", [None, {"name": "t1", "salt": "AAAA"}])
+@pytest.mark.parametrize(
+    ("others", "kept"),
+    [
+        ({}, True),
+        ({"tenant": None}, True),
+        ({"tenant": "another"}, True),
+        ({"tenant": hash_tenant("t1", bytes(3), "7")}, False),
+        ({"payload": "p", "vector": None, "tenant": None}, True),
+    ],
+)
+def test_an_entry_is_read_as_it_was_written(tenant: Any, others: dict[str, Any], kept: bool) -> None:
+    entry = {"v": 1, "point": "7", "chunk": "7", "text": None, **others}
+    row = write_row(5, 0.5, entry, tenant)
+    assert row == [5, "0.5", "7", None, None, *([others] if others and (kept or not tenant) else [])]
+    if others or not tenant:  # an entry of a collection with tenants has one, or null
+        assert read_row(row, tenant) == {"leaf": 5, "score": "0.5", "entry": entry}
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,8 @@ def test_a_seal_in_a_bucket_signed_by_kms(memory_store: MemoryStore, collection:
     answer = ask(asked, query_vector=[1.0, 0.0], receipt=True)
     claims = verify_receipt(Evidence.parse(json.loads(answer.to_json())), [signer.public])
     assert {claim.name for claim in claims if claim.verdict == "proved"} >= {"seal", "membership", "texts", "service"}
+    with pytest.raises(InvalidParameterError, match="without spaces"):
+        open_signer(f"kms:{made}=our docs")
     encryption = kms.create_key()["KeyMetadata"]["KeyId"]
     with pytest.raises(ChunkproofError, match="KMS"):
         open_signer(f"kms:{encryption}")

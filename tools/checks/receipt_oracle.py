@@ -20,6 +20,7 @@ from shutil import which
 from time import monotonic
 from typing import Any
 from unicodedata import normalize
+from uuid import UUID
 
 import click
 
@@ -27,7 +28,7 @@ from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.contract import SearchQuery
 from chunkproof.seals.entries import vector_bytes
-from chunkproof.seals.notes import encode
+from chunkproof.seals.notes import digest, encode
 from chunkproof.seals.receipts import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.seals.sealing import Seal
 from chunkproof.search.filters import map_filters
@@ -70,7 +71,10 @@ class World:
             request["similarity_threshold"] = 0.2
         if rng.random() < 0.4:
             request["with_payload"] = True
-        return json.loads(ask(self.services.for_tenant(TENANT), **request).to_json())
+        answer = json.loads(ask(self.services.for_tenant(TENANT), **request).to_json())
+        if rng.random() < 0.1:  # by a key that nobody was given, as in a log with witnesses
+            answer["receipt"]["checkpoint"] += f"— witness.example {encode(rng.randbytes(68))}\n"
+        return answer
 
     def full(self, *, payloads: bool | None = None) -> Document:
         """A copy of one with at least four results, and with the vector of its query; with payloads, or without."""
@@ -304,6 +308,97 @@ def edit_payload(world: World, one: Document) -> None:
         del found[name]
 
 
+def as_list(world: World, one: Document) -> None:
+    """A list of one text for a text: joined, it would be the same."""
+    receipt, result = pack(one)["receipt"], world.rng.choice(one["results"])
+    texts = [(receipt, "checkpoint"), (receipt, "nodes"), (receipt["tenant"], "name"), (receipt["tenant"], "salt")]
+    texts += [(result, "text"), (result, "point_id"), (one, "query_id"), (one["execution"], "collection")]
+    holder, name = world.rng.choice(texts)
+    holder[name] = [holder[name]]
+
+
+def repeated(world: World, one: Document) -> None:
+    """A result a second time, in the response too."""
+    at = world.rng.randrange(len(one["results"]))
+    for rows in (one["results"], one["receipt"]["results"]):
+        rows.insert(at, copy.deepcopy(rows[at]))
+    renumber(one)
+    if world.rng.random() < 0.5:
+        world.prove(one)
+
+
+def added_result(world: World, one: Document) -> None:
+    """More results in the response than in the receipt."""
+    one["results"].append(copy.deepcopy(world.rng.choice(one["results"])))
+    renumber(one)
+
+
+def odd_nodes(world: World, one: Document) -> None:
+    """Nodes beside no results, too many, or in another order."""
+    from base64 import b64decode
+
+    nodes = b64decode(one["receipt"]["nodes"])
+    if world.rng.random() < 0.3:
+        one["results"], one["receipt"]["results"] = [], []
+    elif world.rng.random() < 0.5:
+        one["receipt"]["nodes"] = encode(nodes + bytes(32))
+    else:
+        one["receipt"]["nodes"] = encode(nodes[32:64] + nodes[:32] + nodes[64:])
+
+
+def odd_id(world: World, one: Document) -> None:
+    """A shortened id that is none, or one of another point."""
+    row = world.rng.choice(pack(one)["receipt"]["results"])
+    odd = ["~", "~AAAA", "~AAAAAAAAAAAAAAAAAAAAAB", "~AAAAAAAAAAAAAAAAAAAAA=", "~~" + str(row[2]), "~" + str(row[2])]
+    row[2] = world.rng.choice([*odd, [row[2]], 7, None, ""])
+
+
+def odd_row(world: World, one: Document) -> None:
+    """A result of too few or too many parts, or of others than a receipt has."""
+    rows = pack(one)["receipt"]["results"]
+    at = world.rng.randrange(len(rows))
+    row = rows[at]
+    odd = [
+        row[:4],
+        [*row[:5], {}, {}],
+        [*row[:5], []],
+        [*row[:5], {"tenant": None}],
+        7,
+        str(row),
+        row[:3],
+        None,
+    ]
+    rows[at] = world.rng.choice(odd)
+
+
+def other_tenant(world: World, one: Document) -> None:
+    """Another tenant's name, or another salt, where the entries name no tenant themselves."""
+    tenant = pack(one)["receipt"]["tenant"]
+    name, value = world.rng.choice([("name", "t0"), ("name", TENANT + " "), ("salt", encode(bytes(16))), ("salt", "")])
+    tenant[name] = value
+
+
+def odd_note(world: World, one: Document) -> None:
+    """A checkpoint with two texts, other line ends, spaces, or a text that nobody signed in front."""
+    note, older = one["receipt"]["checkpoint"], world.older.note
+    text, _, signatures = note.rpartition("\n\n")
+    odd = [older + "\n" + note, text + "\n" + older, text + "\n\n\n" + signatures, " " + note, note + "\n", note[:-1]]
+    odd += [note.replace("\n", "\r\n"), note.replace("\n", "\n\n", 1)]
+    one["receipt"]["checkpoint"] = world.rng.choice([*odd, older.rpartition("\n\n")[0] + "\n\n" + signatures])
+
+
+def no_number(world: World, one: Document) -> None:
+    """A vector of the query that has no direction: nothing would be further from it than anything else."""
+    odd = world.rng.choice([float("nan"), float("inf"), float("-inf")])
+    content = vector_bytes([odd, *(world.rng.gauss(0, 1) for _ in range(SIZE - 1))])
+    one["receipt"] |= {"query_vector": encode(content), "vector": digest(content)}
+
+
+def large_limit(world: World, one: Document) -> None:
+    """A number of results that is no number, or larger than a double can count."""
+    one["receipt"]["request"]["top_k"] = world.rng.choice([2.5, True, None, "10", [10], -1, 0])
+
+
 def other_vector(world: World, one: Document) -> None:
     one["receipt"]["query_vector"] = encode(vector_bytes([world.rng.gauss(0, 1) for _ in range(SIZE)]))
 
@@ -345,6 +440,16 @@ KINDS = (
     Kind(payload_unproved, ("texts",)),
     Kind(payload_added, ("texts",)),
     Kind(both_trees, ("membership",)),
+    Kind(as_list, ("seal", "membership", "texts", "request")),
+    Kind(repeated, ("membership",)),
+    Kind(added_result, ("texts",)),
+    Kind(odd_nodes, ("membership",)),
+    Kind(odd_id, ("membership", "texts")),
+    Kind(odd_row, ("membership", "texts")),
+    Kind(other_tenant, ("membership",)),
+    Kind(odd_note, ("seal",)),
+    Kind(no_number, ("scores", "complete"), again=True),
+    Kind(large_limit, ("order",)),
 )
 
 
@@ -353,7 +458,8 @@ def text_of(number: int) -> str:
 
 
 def payload_of(number: int) -> dict[str, Any]:
-    return {"text": text_of(number), "part": number % 3, "owner": f"t{number % 2}"}
+    chunk = (f"c{number}", f"~{number}", str(UUID(int=number << 96)))[number % 3]
+    return {"text": text_of(number), "part": number % 3, "owner": f"t{number % 2}", "chunk_id": chunk}
 
 
 def build(folder: Path, seed: int) -> World:

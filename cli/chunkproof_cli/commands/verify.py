@@ -69,8 +69,8 @@ def verify(
 
 def _read_keys(text: str) -> list[PublicKey]:
     path = Path(text)
-    lines = path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text
-    return [PublicKey.parse(line) for line in lines.strip().splitlines() or [text]]
+    found = path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text
+    return [PublicKey.parse(key) for key in found.split() or [text]]
 
 
 def _read_receipt(file: Path) -> Any:

@@ -90,8 +90,8 @@ def write_row(leaf: int | None, score: float, entry: Mapping[str, Any], tenant: 
     row: list[Any] = [leaf, repr(score + 0.0), write_id(entry["point"])]
     if leaf is not None:
         row += [None if entry["chunk"] == entry["point"] else write_id(entry["chunk"]), entry["text"]]
-        known = read_row(row, tenant)["entry"]
-        row += [others] if (others := {name: entry[name] for name in entry if entry[name] != known.get(name)}) else []
+        known = read_row(row, tenant)["entry"].items()
+        row += [others] if (others := dict(field for field in entry.items() if field not in known)) else []
     return row
 
 

@@ -52,6 +52,10 @@ class PublicKey:
     kind: int
     data: bytes
 
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidParameterError("The name of a key has 1 to 200 characters, without spaces and +")
+
     @property
     def id(self) -> bytes:
         """The four bytes by which signatures name it."""
@@ -156,8 +160,6 @@ def make_key(name: str, path: Path) -> PublicKey:
     """Write a new key to a file that only this user can read, and its public key beside it, with `.pub`."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    if not _NAME.fullmatch(name):
-        raise InvalidParameterError("The name of a key has 1 to 200 characters, without spaces and +")
     key = Ed25519PrivateKey.generate()
     public = PublicKey(name, ED25519, key.public_key().public_bytes_raw())
     secret = encode(bytes([ED25519]) + key.private_bytes_raw())

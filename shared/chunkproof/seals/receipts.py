@@ -321,8 +321,7 @@ def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
     if evidence.response is None:
         return "not proved", "the file has no texts: verify the response that the receipt came with"
     for row, result in evidence.pairs():
-        entry, name = row["entry"], result["metadata"]["chunk_id"]
-        point = result.get("point_id")
+        entry, name, point = row["entry"], result["metadata"]["chunk_id"], result.get("point_id")
         is_same = type(point) in (int, str) and str(point) == entry["point"] and entry.get("chunk", name) == name
         _need(is_same, f"result {row['rank']} is chunk {name}, and the receipt has {entry['point']}")
         if row["leaf"] is not None:
