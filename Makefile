@@ -33,13 +33,14 @@ PARAMS ?=
 export SAM_CLI_TELEMETRY = 0
 export PARAMS
 
-# The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry, audit and embedded need no build.
+# The parts of `make bench` that compare builds of Chunkproof with other libraries, and those that need no build.
 COMPARED := size,cold,secret,warm,by_id,growth,distance,serve,commands
-PARTS ?= $(COMPARED)
+ALONE := telemetry audit embedded seals
+PARTS ?= $(COMPARED),seals
 comma := ,
 split = $(subst $(comma), ,$(1))
-compared_parts = $(filter-out telemetry audit embedded,$(call split,$(PARTS)))
-unknown_parts = $(filter-out telemetry audit embedded $(call split,$(COMPARED)),$(call split,$(PARTS)))
+compared_parts = $(filter-out $(ALONE),$(call split,$(PARTS)))
+unknown_parts = $(filter-out $(ALONE) $(call split,$(COMPARED)),$(call split,$(PARTS)))
 
 .DEFAULT_GOAL := help
 
@@ -211,11 +212,12 @@ python313:
 ##@ Measure
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Compare with plain handlers and other libraries (QUICK=1, JSON=FILE, PARTS=cold,warm,telemetry,audit,...)
-	$(if $(unknown_parts),$(error PARTS: no part is called $(unknown_parts); the parts are $(COMPARED),telemetry,audit,embedded))
+bench: $(VENV)/.dev ## Compare with plain handlers and other libraries (QUICK=1, JSON=FILE, PARTS=cold,warm,seals,audit,...)
+	$(if $(unknown_parts),$(error PARTS: no part is called $(unknown_parts); the parts are $(COMPARED),$(subst $() ,$(comma),$(ALONE))))
 	@$(if $(compared_parts),$(MAKE) --no-print-directory bench-compare PARTS=$(subst $() ,$(comma),$(compared_parts)))
 	@$(if $(findstring telemetry,$(PARTS)),$(RUN) bench.telemetry_cost && $(RUN) bench.tracing_start)
 	@$(if $(findstring audit,$(PARTS)),$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000))
+	@$(if $(findstring seals,$(PARTS)),$(RUN) bench.seals --chunks $(or $(CHUNKS),$(if $(QUICK),5000,100000)))
 	@$(if $(findstring embedded,$(PARTS)),$(RUN) bench.embedded --chunks $(or $(CHUNKS),1000 10000 $(if $(QUICK),,100000)))
 
 .PHONY: bench-compare

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -22,6 +23,7 @@ import click
 
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Collection
 from chunkproof.contract import RetrievalResponse, SearchQuery
 from chunkproof.proof.integrity import digest
 from chunkproof.seals.merkle import HASH_BYTES, SealFiles, uncovered
@@ -84,10 +86,9 @@ def seal_synthetic(chunks: int) -> None:
             report = seal_collection(reader, SealFiles(str(folder / "seals")), [signer], folder / "work")
             minutes, spent = (monotonic() - began) / 60, process_time() - before
             memory = getrusage(RUSAGE_SELF).ru_maxrss / 1024
-            print(
-                f"seal, {report.added:>9,} added to {report.size:,}: {minutes:.1f} minutes ({spent:.0f} s of processor)"
-            )
-        print(f"most memory                    {memory:8,.0f} MB   (goal: minutes a million, memory bounded)")
+            took = f"{minutes:8.1f} minutes, {spent:.0f} s of processor (goal 10 minutes a million)"
+            print(f"seal, {report.added:>9,} added         {took}")
+        print(f"most memory                    {memory:8,.0f} MB   (goal 500)")
     store.close()
 
 
@@ -158,6 +159,17 @@ def milliseconds(call: Callable[[], object], repeat: int = 30) -> float:
     return median(taken)
 
 
+def integrity_calls(points: Sequence[Point], collection: Collection, query: SearchQuery) -> int:
+    """How often a search calls what compares hashes, of chunks without any."""
+    bare = [replace(p, payload={name: p.payload[name] for name in p.payload if name != "content_hash"}) for p in points]
+    names, called = {"integrity_of", "check_sources", "recognise_hashes"}, list[str]()
+    collection.facts.hashes = None
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    read_chunks(bare, collection, query)
+    sys.setprofile(None)
+    return sum(name in names for name in called)
+
+
 def fill_randomly(store: MemoryStore, chunks: int, size: int, rng: random.Random) -> None:
     """Fill a new collection with chunks of 2 kB."""
     filler = "The robot makes a backup each night and checks it. " * 40
@@ -201,14 +213,17 @@ def main(chunks: int, size: int, synthetic: int) -> None:
         with_hashes = milliseconds(lambda: read_chunks(found, opened, parsed), 300)
         opened.facts.hashes = type(hashes)()
         without = milliseconds(lambda: read_chunks(found, opened, parsed), 300)
+        calls = integrity_calls(found, opened, parsed)
         opened.facts.hashes = hashes
         cost = with_hashes - without
         of_all = f"{cost / plain:.1%} of a warm request of {plain:.1f} ms"
         print(f"integrity of ten 2 kB chunks   {cost:8.3f} ms   {of_all} (goal 3 %)")
+        print(f"integrity, no hash recorded    {calls:8,d} calls (goal 0)")
         signer, before = new_signer(folder), process_time()
         seal(services, folder / "seals", signer)
         seconds = process_time() - before
-        print(f"seal                           {seconds:8.1f} s    {seconds / chunks * 1e6 / 60:.1f} minutes a million")
+        million = f"{seconds / chunks * 1e6 / 60:.1f} minutes a million (goal 10)"
+        print(f"seal                           {seconds:8.1f} s    {million}")
         full = milliseconds(lambda: ask(services, query_vector=query, top_k=10, receipt=True))
         again = milliseconds(lambda: ask(services, query_vector=query, top_k=10))
         print(f"receipt, tiles in memory       {full - again:8.3f} ms   (goal 2 ms)")
@@ -219,7 +234,7 @@ def main(chunks: int, size: int, synthetic: int) -> None:
         is_small &= print_sizes()
         answer = json.loads(ask(services, query_vector=query, top_k=10, receipt="full").to_json())
         offline = milliseconds(lambda: verify_receipt(Evidence.parse(answer), [signer.public]))
-        print(f"verify offline                 {offline:8.3f} ms   (goal 10 ms)")
+        print(f"verify without searching again {offline:8.3f} ms   (goal 10 ms)")
         evidence = Evidence.parse(answer)
         verify_receipt(evidence, [signer.public])
         sealed, before = find_seal(folder / "seals", "docs"), process_time()
