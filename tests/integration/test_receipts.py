@@ -319,6 +319,34 @@ def test_tenants_see_their_own_chunks_and_hashes_of_others(
     assert (judged["membership"], judged["tenant"], judged["texts"]) == ("proved", "refuted", "proved")
 
 
+def test_a_seal_that_was_made_without_tenants_proves_nothing_to_them(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(50), size=4)
+    seal(make_services(memory_store, collection), tmp_path / "seals", new_signer(tmp_path))
+    names = {"TENANT_FIELD": "owner", "TENANT_CLAIM": "tenant", "SEALS": str(tmp_path / "seals")}
+    services = make_services(memory_store, collection, **names)
+    answer = ask(services.for_tenant("t1"), query_vector=EAST, top_k=5, receipt=True)
+    why = "the seal was made without CHUNKPROOF_TENANT_FIELD and CHUNKPROOF_TENANT_CLAIM"
+    assert (answer.receipt, answer.notes) == (None, (f"There is no receipt: {why}",))
+
+
+def test_a_receipt_that_names_no_tenant_has_the_hashes_of_tenants(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    *most, last = chunks(20)
+    fill(memory_store, collection, *most, replace(last, payload={"text": "nobody's"}, vector=(1.0, 0, 0, 0)), size=4)
+    names = {"TENANT_FIELD": "owner", "TENANT_CLAIM": "tenant", "SEALS": str(tmp_path / "seals")}
+    services, signer = make_services(memory_store, collection, **names), new_signer(tmp_path)
+    seal(services, tmp_path / "seals", signer)
+    for with_payload in (False, True):
+        answer = as_json(ask(services, query_vector=EAST, receipt=True, with_payload=with_payload))
+        assert answer["receipt"]["results"][0][5]["tenant"] is None
+        claims = {claim.name: claim for claim in verify_receipt(Evidence.parse(answer), [signer.public])}
+        assert (claims["membership"].verdict, claims["texts"].verdict) == ("proved", "proved")
+        assert claims["tenant"].detail == "chunks belong to tenants, and the receipt names none"
+
+
 def test_an_answer_without_a_seal_is_still_an_answer(
     memory_store: MemoryStore, collection: str, tmp_path: Path
 ) -> None:

@@ -76,14 +76,14 @@ def print_seal(report: SealReport) -> None:
     print_line(f"{report.size:,} chunks of {report.collection} are sealed in {report.address}.", "green")
     print_line(f"{report.origin}, root {report.root}")
     if report.is_append_only:
-        print_line(f"{report.added:,} were added; nothing that was sealed before has changed.")
+        print_line(f"{report.added:,} added; nothing that was sealed before has changed.")
     for verb, count, points in (
         ("removed", report.removed, report.removed_points),
         ("rewritten", report.rewritten, report.rewritten_points),
     ):
         if count:
             shown = ", ".join(points[:10]) + (", …" if count > 10 else "")
-            print_line(f"{count:,} were {verb} since the last seal: {shown}", "yellow")
+            print_line(f"{count:,} {verb} since the last seal: {shown}", "yellow")
     if report.removed or report.rewritten:
         print_line(f"History {report.history} begins with this seal.", "yellow")
     if report.note:

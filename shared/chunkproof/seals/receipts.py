@@ -144,7 +144,7 @@ def _write(
     if leaves and root_of(hashes, nodes, tree.size) not in seal.checkpoint.roots:
         raise ValueError("The tiles do not lead to the root of the checkpoint")
     if collection.tenant and seal.info().tenant_field is None:
-        raise NotConfiguredError("its seal has no tenants; set CHUNKPROOF_TENANT_FIELD where it is made")
+        raise NotConfiguredError("the seal was made without CHUNKPROOF_TENANT_FIELD and CHUNKPROOF_TENANT_CLAIM")
     tenant = {"name": collection.tenant, "salt": seal.info().salt} if collection.tenant else None
     versions = {"chunkproof": __version__, "model": collection.queries.model if embeds else None, "collection": version}
     receipt = {
@@ -394,7 +394,7 @@ def _check_tenant(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
 def _check_service(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
     note = evidence.receipt.get("signature")
     if note is None:
-        return "not proved", "the service did not sign it: an edit of all parts shows only by searching again"
+        return "not proved", "the service did not sign the receipt: edits of all parts show only by searching again"
     unsigned = {name: value for name, value in evidence.receipt.items() if name != "signature"}
     written = f"{FORMAT}\n{digest(canonical_json(unsigned))}\n"
     text, signed = open_note(f"{written}\n{note}", keys)
