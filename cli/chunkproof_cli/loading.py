@@ -25,9 +25,10 @@ from chunkproof.base.words import split_sentences
 from chunkproof.collection.embedding import check_embeddings
 from chunkproof.collection.facts import choose_text_leg, choose_vector, explain_missing_bm25
 from chunkproof.collection.lookup import point_id_for
+from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.reader import in_batches
 from chunkproof.contract import Request, read_json
-from chunkproof.contract.model import BrokenRules, NotBlank, parse_time
+from chunkproof.contract.model import BrokenRules, NotBlank, display_name, parse_time
 from chunkproof.embedders.embedder_port import Embedder, InputType, call_in_batches
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.qdrant import is_invalid_collection_name
@@ -48,6 +49,7 @@ _WORD, _NOT_A_WORD = re.compile(r"\w"), re.compile(r"\W+")
 BEIR = "corpus.jsonl"
 MARKDOWN = (".md", ".markdown", ".mdx")
 DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf")
+AS_STORED = PayloadMap()
 
 
 class ChunkRecord(Request):
@@ -227,28 +229,37 @@ def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
     # As bytes, so that only \n ends a line and invalid UTF-8 is reported with its line.
     with source.open("rb") as file:
         for number, line in number_lines(read_lines(file, source.name)):
+            if number == 1 and line.startswith(b"["):
+                raise errors.InvalidParameterError(f"{source.name} is a JSON array: write each object on a line")
             if line.strip():
                 yield number, line
 
 
 def _parse_line(line: bytes, is_beir: bool) -> ChunkRecord:
     document = read_json(line, LINE)
-    if isinstance(document, dict) and "chunk_text" in document and isinstance(document.get("metadata"), dict):
-        result = {
-            name: value for name, value in document.items() if name not in ("metadata", "similarity_score", "rank")
-        }
-        document = {**document["metadata"], **result}  # as profile `nested` writes a result
-    return ChunkRecord.parse(_from_beir(document) if is_beir else document, subject=LINE)
+    if not isinstance(document, dict):
+        return ChunkRecord.parse(document, subject=LINE)
+    try:
+        return ChunkRecord.parse(_name_fields(document, is_beir), subject=LINE)
+    except errors.InvalidParameterError as error:
+        others = sorted(document.keys() - {*ChunkRecord.model_fields, *ChunkRecord.aliases})
+        has = f", and the line has {', '.join(map(display_name, others))}" * bool(others)
+        messages = (each + has * each.endswith(" is required") for each in error.messages)
+        raise errors.InvalidParameterError(*messages) from None
 
 
-def _from_beir(document: Any) -> Any:
-    """Map BEIR's `_id`, `title`, `text` and `metadata`; the text stays unchanged, so that it can be validated."""
-    if not isinstance(document, dict) or "_id" not in document:
-        return document
-    rest = dict(document)
-    metadata = rest.pop("metadata", None) or {}
-    fields = {"chunk_id": rest.pop("_id"), "document_title": rest.pop("title", None) or None, **rest}
-    return {**(metadata if isinstance(metadata, dict) else {}), **fields}
+def _name_fields(document: dict[str, Any], is_beir: bool) -> dict[str, Any]:
+    """Name the fields of BEIR, of profile `nested` and of other tools as `load` does; the text stays unchanged."""
+    is_beir, metadata = is_beir and "_id" in document, document.get("metadata")
+    if is_beir or ("chunk_text" in document and isinstance(metadata, dict)):
+        left_out = ("metadata", *(("_id", "title") if is_beir else ("similarity_score", "rank")))
+        named = {"chunk_id": document["_id"], "document_title": document.get("title") or None} if is_beir else {}
+        rest = {name: value for name, value in document.items() if name not in left_out}
+        return {**(metadata if isinstance(metadata, dict) else {}), **named, **rest}
+    for name, exported in (("chunk_id", "id"), ("text", AS_STORED.path_in("text", document))):
+        if exported in document and name not in {*document, *map(ChunkRecord.aliases.get, document)}:
+            document[name] = document.pop(exported)
+    return document
 
 
 def write_chunks(path: Path, chunks: Iterator[dict[str, Any]]) -> None:

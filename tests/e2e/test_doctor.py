@@ -113,6 +113,20 @@ def test_doctor_asks_for_a_name_when_there_are_several_collections(handbook: Com
     assert "choose one with --collection: handbook, second" in run.err
 
 
+def test_of_many_collections_the_first_ones_are_listed(chunkproof: Command, tmp_path: Path) -> None:
+    store = EdgeStore(tmp_path / "many")
+    for number in range(25):
+        store.create(f"c{number:02}", 2, Deadline(10_000))
+    store.close()
+    several = chunkproof("doctor", "--data", tmp_path / "many")
+    assert several.code == 2
+    assert "There are 25 collections" in several.err
+    assert several.err.endswith("c18, c19, …\n")
+    listed = chunkproof("doctor", "--data", tmp_path / "many", "--collection", "c24").out
+    assert "→ c24" in listed
+    assert "… and 5 more" in listed
+
+
 def test_doctor_suggests_load_when_there_is_no_collection(chunkproof: Command) -> None:
     run = chunkproof("doctor")
     assert run.code == 2

@@ -7,7 +7,7 @@ from base64 import a85encode, b32encode, b64encode, b85encode, encodebytes, urls
 from bz2 import compress as bzip2
 from collections.abc import Callable
 from functools import cache
-from hashlib import md5, sha256
+from hashlib import md5, sha256, sha512
 from typing import Any
 from urllib.parse import quote
 from zlib import compress
@@ -147,6 +147,11 @@ PAYLOADS: dict[str, Shape] = {
         "@id": f"urn:{n}",
         "http://schema.org/text": [{"@value": text, "@language": "en"}],
     },
+    "a copy in lower case": lambda text, n: {"a_folded": text.lower(), "b_passage": text},
+    "an encrypted copy": lambda text, n: {
+        "passage": text,
+        "sealed": b64encode(sha512(text.encode()).digest() * 9).decode(),
+    },
     "one of twelve long fields": lambda text, n: {
         **{f"part_{each}": f"{n}: part {each}. {PARENT[:200]}" for each in range(11)},
         "fact": text,
@@ -272,6 +277,14 @@ def split(text: str) -> dict[str, Any]:
         ),
         (lambda text, n: {"words": text.split(" ")}, "The texts in words[] are lists of single words"),
         (lambda text, n: {"letters": list(text)}, "The texts in letters[] are lists of single words or characters"),
+        (
+            lambda text, n: {"text": b64encode(sha512(text.encode()).digest() * 4).decode()},
+            "The texts in text are encoded, compressed or encrypted",
+        ),
+        (
+            lambda text, n: {"body": b64encode(text.encode("utf-16-le")).decode()},
+            "The texts in body are encoded, compressed or encrypted",
+        ),
         (lambda text, n: {"body": json.dumps(text)}, "The texts in body are JSON strings in quotation marks"),
         (lambda text, n: thirds(text.split(" ")), "of a and b and c together"),
         (lambda text, n: split(text), "The stored vectors are of title and body together"),
@@ -324,6 +337,59 @@ def test_a_text_that_is_json_is_read_whole_if_the_whole_was_embedded(
     paste(doctor(), monkeypatch)
     assert doctor().json["fits"], messages(doctor())
     assert chunkproof("validate", "2", "--collection", collection, "--original", files[1]).code == 0
+
+
+def test_failures_come_first_and_the_settings_are_printed_once_to_be_pasted_into_a_shell(
+    chunkproof: Command, doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    fill(server_store, collection, lambda text, n: {"inhalt": text, "quelle": f"https://example.org/{n}"})
+    run = chunkproof("doctor", "--collection", collection)
+    found = [line[2:6].strip() for line in run.out.splitlines() if line[2:6] in ("FAIL", "note", "ok  ")]
+    assert found == sorted(found, key=["FAIL", "note", "ok"].index)
+    map_ = '{"text": "inhalt", "url": "quelle"}'
+    assert run.out.count(map_) == 1
+    assert f"\n  export CHUNKPROOF_PAYLOAD_MAP='{map_}'\n" in run.out
+    assert "Set CHUNKPROOF_PAYLOAD_MAP as printed below" in run.out
+
+
+def test_vectors_of_another_model_are_not_said_to_come_from_the_one_in_use(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    fill(server_store, collection, PAYLOADS["text"], vector=lambda vector: vector[::-1])
+    (found,) = [item for item in doctor().json["findings"] if item["check"] == "vectors"]
+    assert "come from another model" in found["message"]
+    assert "CHUNKPROOF_EMBEDDER=cohere" in found["remedy"]
+    assert "CHUNKPROOF_EMBEDDER=local" not in found["remedy"]
+
+
+def test_ids_that_are_hashes_of_the_text_need_no_other_hash(
+    chunkproof: Command, doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    fill(server_store, collection, lambda text, n: {"chunk_id": sha256(text.encode()).hexdigest(), "text": text})
+    run = doctor()
+    assert "content_hash" not in levels(run)
+    assert run.json["proposed_payload_map"] is None
+    assert chunkproof("validate", "2", "--collection", collection).code == 0
+
+
+@pytest.mark.parametrize("has_vectors", [True, False])
+def test_a_chunk_is_validated_by_a_source_that_no_filter_or_search_reaches(
+    chunkproof: Command, doctor: Callable[..., Run], server_store: WritableStore, collection: str, has_vectors: bool
+) -> None:
+    def shape(text: str, n: int) -> dict[str, Any]:
+        source = {"source": f"https://example.org/{n // 3}/{n}", "title": f"Part {n // 3}"}
+        return {"text": text, "metadata": json.dumps(source) if has_vectors else source}
+
+    words = {"words": models.SparseVector(indices=[1, 2], values=[1.0, 0.5])}
+    sparse = {"sparse_vectors_config": {"words": models.SparseVectorParams()}}
+    only_sparse: dict[str, Any] = {"config": {}, "vector": lambda _: words, **sparse}
+    fill(server_store, collection, shape, **({} if has_vectors else only_sparse))
+    named = ("validate", "https://example.org/0/2", "--collection", collection, "--original")
+    assert chunkproof(*named, TEXTS[1]).code == 0
+    assert chunkproof(*named, f"{TEXTS[1]}!").code == 1
+    shared = chunkproof("validate", "Part 1", "--collection", collection, "--original", TEXTS[2])
+    assert (shared.code, "of several chunks; name one of them: 3, 4, 5" in shared.err) == (2, True)
+    assert chunkproof("validate", "https://example.org/9", "--collection", collection, "--original", "x").code == 1
 
 
 def register(count: int) -> list[str]:

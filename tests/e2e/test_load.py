@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -382,3 +383,44 @@ def test_hybrid_works_with_a_server_that_makes_no_bm25_vectors(
     monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
     run = chunkproof("search", "decomposed", "--mode", "text", "-k", 1, "--collection", collection, "--json")
     assert "decomposed" in run.json["results"][0]["text"].lower()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"id": "a", "page_content": "Text of a chunk.", "metadata": {"source": "a.md"}, "type": "Document"},
+        {"id": "a", "content": "Text of a chunk.", "meta": {"url": "a.md"}, "score": None},
+        {"id": "a", "text": "Text of a chunk.", "source": "a.md"},
+        {"chunk_id": "a", "doc_content": "Text of a chunk.", "file_path": "a.md"},
+        {"chunk_id": "a", "id": "document 1", "text": "Text of a chunk.", "content": "other", "source": "a.md"},
+    ],
+    ids=["LangChain", "Haystack", "flat", "Spring AI", "with names of ours"],
+)
+def test_lines_that_other_tools_exported_are_read_by_the_names_that_collections_are(
+    chunkproof: Command, tmp_path: Path, line: dict[str, Any]
+) -> None:
+    file = tmp_path / "chunks.jsonl"
+    file.write_text(json.dumps(line), "utf-8")
+    assert chunkproof("load", file, "--collection", "c").code == 0
+    (result,) = chunkproof("search", "text of a chunk", "--collection", "c", "--json").json["results"]
+    assert (result["text"], result["metadata"]["chunk_id"]) == ("Text of a chunk.", "a")
+    assert result["metadata"]["url"] == "a.md"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"body": "x", "chunk_id": "a"}', "chunks.jsonl:1: text is required, and the line has body"),
+        ('{"text": "x", "nr": 1, "key": 2}', "chunks.jsonl:1: chunk_id is required, and the line has key, nr"),
+        ('{"text": "x", "id": 17}', "chunks.jsonl:1: chunk_id must be a string"),
+        ('[\n  {"chunk_id": "a"},\n  {}\n]', "chunks.jsonl is a JSON array: write each object on a line"),
+        ("5", "chunks.jsonl:1: The line must be a JSON object"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named_with_what_it_has_instead(
+    chunkproof: Command, tmp_path: Path, content: str, said: str
+) -> None:
+    file = tmp_path / "chunks.jsonl"
+    file.write_text(content, "utf-8")
+    run = chunkproof("load", file, "--collection", "c")
+    assert (run.code, run.err) == (2, f"{said}\n")

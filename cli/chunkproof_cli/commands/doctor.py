@@ -13,7 +13,7 @@ from chunkproof.suite.suite_file import SuiteSource, read_source
 from chunkproof_cli.aws.stack import find_stack
 from chunkproof_cli.commands.collection import print_facts
 from chunkproof_cli.connections import open_api_client, open_services
-from chunkproof_cli.doctor.collection_checks import check_collection
+from chunkproof_cli.doctor.collection_checks import MAX_LISTED, check_collection
 from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, ok
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import (
@@ -109,7 +109,9 @@ def _check_dependency(name: str, dependency: DependencyHealth | None) -> CheckRe
 
 def print_doctor_report(report: DoctorReport) -> None:
     """Print the collections, the payload mapping with sample rows, the checks and the verdict."""
-    marked = [(("→ " if name == report.collection else "  ") + name,) for name in report.collections]
+    names = sorted(report.collections, key=lambda name: name != report.collection)
+    marked = [(("→ " if name == report.collection else "  ") + name,) for name in names[:MAX_LISTED]]
+    marked += [(f"  … and {len(names) - MAX_LISTED:,} more",)] * (len(names) > MAX_LISTED)
     print_title(f"{report.store} at {report.host}")
     print_table(("collection",), marked)
     if report.info is not None:
@@ -121,10 +123,14 @@ def print_doctor_report(report: DoctorReport) -> None:
         sampled = [(name, path, *(shorten(str(row.get(name, "")), 40) for row in rows)) for name, path in shown]
         print_title("Payload mapping" + (", as proposed below" if report.proposed_map else ""))
         print_table(("field", "read from", *(f"sample {n}" for n in range(1, len(rows) + 1))), sampled)
-    said = ("\n".join(filter(None, (check.message, check.remedy))) for check in report.checks)
-    levels = (safe_text(check.level.value, _STYLES[check.level]) for check in report.checks)
+    lines = list[tuple[object, ...]]()
+    for check in sorted(report.checks, key=lambda check: [*Level].index(check.level), reverse=True):
+        said = "\n".join(filter(None, (check.message, check.remedy)))
+        for line in report.suggested_settings:  # which are printed once
+            said = said.replace(line, f"{line.partition('=')[0]} as printed below")
+        lines.append((safe_text(check.level.value, _STYLES[check.level]), check.check, said))
     print_title("Checks")
-    print_table(("", "check", "result"), zip(levels, [check.check for check in report.checks], said, strict=True))
+    print_table(("", "check", "result"), lines)
     print_line(report.verdict, "green" if report.passed else "bold red")
     for line in report.suggested_settings:
-        print_line(f"  {line}")
+        print_line(f"  export {line}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from chunkproof.proof.integrity import digest
 from chunkproof.service.terminal import new_deadline
 from chunkproof.suite.cases import contains
 from chunkproof.suite.yaml_document import read_yaml
+from chunkproof_cli import suites
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.options import common_options, embedder_option, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
@@ -47,28 +49,6 @@ Examples:
   chunkproof suite init -o suite.yaml
 """
 
-TEMPLATE = """\
-# A suite of retrieval tests: chunkproof suite run FILE
-name: my-suite
-collection: documentation
-defaults: {top_k: 10}
-cases:
-  - name: rotate-the-key
-    query_text: How do I rotate the API key?
-    # chunk ids, document ids or URLs; all of them unless `expect: any`
-    expected_doc_ids: [security-guide]
-    # whole words, in upper or lower case
-    expected_keywords: [rotate]
-    relevance_threshold: 0.4
-    tags: [smoke]
-
-  - name: not-our-subject
-    query_text: How do I bake a cheesecake?
-    # no result may score relevance_threshold or more
-    expect_no_results: true
-    relevance_threshold: 0.4
-"""
-
 
 @click.command(epilog=EXAMPLES)
 @option("--from-collection", "Make cases from chunks of the collection.")
@@ -86,7 +66,7 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     given = parse_options(**common)
     if output and output.exists():
         raise click.BadParameter(f"{output} exists already; name a new file", param_hint="-o")
-    text, cases = TEMPLATE, 2
+    text, cases = files(suites).joinpath("template.yaml").read_text("utf-8"), 2
     if from_collection:
         with open_services(given) as services:
             name = services.collection(given.collection).name

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, ChunkproofError
 from chunkproof.base.files import read_text
+from chunkproof.collection.services import LongRun
 from chunkproof.contract import Check, ChunkValidation, TextPosition, ValidationResult
-from chunkproof.proof.backend import Backend
+from chunkproof.proof.backend import Backend, LocalBackend
 from chunkproof.proof.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
@@ -30,7 +31,8 @@ Examples:
 
 
 # By what else a chunk can be named, if no other has the same.
-NAMING_FIELDS, MOST_NAMED = ("url", "document_id", "section_heading", "document_title"), 6
+NAMING_FIELDS = ("url", "document_id", "section_heading", "document_title")
+MOST_NAMED, MOST_READ = 6, 10_000
 VERDICTS = {None: Text("n/a", style="dim"), True: Text("pass", style="green"), False: Text("FAIL", style="bold red")}
 FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256": "--sha256"}
 
@@ -70,20 +72,34 @@ def _validate(request: dict[str, Any], backend: Backend) -> ValidationResult:
     try:
         return backend.validate(request)
     except ChunkNotFoundError:
-        name, found = request["chunk_id"], dict[str, str]()
-        where = {field: value for field, value in request.items() if field == "collection"}
-        for field, end in product(NAMING_FIELDS, (1.0, -1.0)):
-            with suppress(ChunkproofError):  # a strict server filters on indexed fields only
-                # No cosine is negative with both of these vectors, so every chunk is found.
-                vector = [end] + [0.0] * (backend.collection(where.get("collection")).vector_size - 1)
-                query = {"query_vector": vector, "filters": {field: name}, "top_k": MOST_NAMED, **where}
-                found |= {result.metadata.chunk_id: field for result in backend.search(query).results}
+        name, found = request["chunk_id"], _find_named(request["chunk_id"], request.get("collection"), backend)
         if not found:
             raise
         if len(found) > 1:
             field, ids = next(iter(found.values())), ", ".join(sorted(found)[:5]) + ", …" * (len(found) > 5)
             raise AmbiguousIdError(f"{name} is the {field} of several chunks; name one of them: {ids}") from None
         return backend.validate({**request, "chunk_id": next(iter(found))})
+
+
+def _find_named(name: str, collection: str | None, backend: Backend) -> dict[str, str]:
+    """Return the field that has this value, by the ids of the chunks."""
+    found, where = dict[str, str](), {"collection": collection} if collection else {}
+    for field, end in product(NAMING_FIELDS, (1.0, -1.0)):
+        with suppress(ChunkproofError):  # a strict server filters on indexed fields only
+            # No cosine is negative with both of these vectors, so every chunk is found.
+            vector = [end] + [0.0] * (backend.collection(collection).vector_size - 1)
+            query = {"query_vector": vector, "filters": {field: name}, "top_k": MOST_NAMED, **where}
+            found = {result.metadata.chunk_id: field for result in backend.search(query).results} | found
+    if found or not isinstance(backend, LocalBackend):
+        return found
+    # No filter reaches into a JSON string, and no search a collection without a vector: a small one is read whole.
+    with suppress(ChunkproofError):
+        services, value = backend.services, backend.services.payloads.value
+        run = LongRun(services, services.collection(collection).name, backend.new_deadline)
+        points = (point for page in run.scan() for point in page.points)
+        pairs = product(points, NAMING_FIELDS) if run.describe().points_count <= MOST_READ else ()
+        return {str(point.id): field for point, field in pairs if value(field, point.payload) == name}
+    return {}
 
 
 def quote_excerpt(excerpt: str, difference: TextPosition | None) -> str:

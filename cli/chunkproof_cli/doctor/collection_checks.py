@@ -41,7 +41,7 @@ FILTERED_FIELDS = ("url", "document_id", "timestamp")
 PAGE = 500
 # Texts and ids of so many points are compared with each other.
 MAX_SCANNED = 10_000
-MAX_NAMED = 3
+MAX_NAMED, MAX_LISTED = 3, 20
 # A longer list of points to delete is not one to paste.
 MAX_DELETED = 20
 # Below this, Qdrant compares all vectors anyway: its default indexing threshold is 20 MB of vectors.
@@ -60,6 +60,8 @@ LEAST_ENCODED, MOST_DECODED = 24, 10_000
 MOST_TRIED, SCATTERED = 32, 5
 # A list of so many words or characters is a text cut up, a shorter one rather tags.
 LEAST_PIECES = 8
+# Longer than any hash, in the characters of base64.
+_OPAQUE = re.compile(r"[\w+/=.-]{132,}", re.ASCII)
 _URL_SAFE = str.maketrans("-_", "+/")
 # The beginnings of gzip, bzip2, XZ, Zstandard, LZ4 and zlib.
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd", b'\x04"M\x18', b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
@@ -128,8 +130,8 @@ def check_collection(
         *(result for suite in suites for result in _check_suite_filters(suite, patient)),
         *check_vectors(vector, patient.description, survey.choose_compared(), collection),
     ]
-    if report.unreadable or report.joined:  # why texts and vectors disagree has been said
-        report.checks = [result for result in report.checks if result.check != "vectors"]
+    settled = ["vectors"] * bool(report.unreadable or report.joined) + ["content_hash"] * bool(hashes.chunk_id)
+    report.checks = [result for result in report.checks if result.check not in settled]  # which has been explained
     if report.passed:
         report.checks += _check_search(patient)
     report.suggested_settings = list(_suggest_settings(report, services))
@@ -143,7 +145,8 @@ def _choose_collection(name: str | None, services: Services, names: list[str]) -
     if len(names) == 1:
         return names[0]
     raise InvalidParameterError(
-        f"There are {len(names)} collections at {host}; choose one with --collection: {', '.join(names)}"
+        f"There are {len(names)} collections at {host}; choose one with --collection: "
+        f"{', '.join(names[:MAX_LISTED])}{', …' * (len(names) > MAX_LISTED)}"
         if names
         else f"There is no collection at {host}: load one with chunkproof load, or set QDRANT_URL"
     )
@@ -211,7 +214,7 @@ def _find_other_rows(
     """Find fields that are not read: those of an object that has several of them; a URL and a hash by their look."""
     read, rows = reading.paths_in("text", payloads), {}
     usual = [path for path, found in texts.items() if path not in read and 2 * len(found) > len(payloads)]
-    for path in usual:
+    for path in (path for path in usual if path not in reading.id_paths):
         hashed = PayloadMap({"text": tuple(read), "content_hash": (path,)})
         if recognise_hashes(hashed, payloads, are_all=False).content_hash:
             rows["content_hash"] = (path,)
@@ -313,13 +316,13 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
         where = f" in {report.mapping['text']}, others in {others[-1]}" if others else ""
         message = f"{shares['text']:.0%} of the sampled points have text{where}"
         yield CheckResult(level, "text", message, f"Set {setting}" if others else None, shares["text"])
-    for name, effect in (
-        ("url", "results do not show their source"),
-        ("content_hash", "a chunk can be validated only against an original"),
+    for name, effect, value in (
+        ("url", "results do not show their source", "source"),
+        ("content_hash", "a chunk can be validated only against an original", "text's SHA-256"),
     ):
         if shares[name] < 1.0:
             path, message = report.proposed_map.get(name), f"{shares[name]:.0%} of the sampled points have {name}"
-            found = f"If {path} has it, set {setting}" if path else None
+            found = f"If {path} has it, set {setting}" if path else f"Store each {value} in the payload, as {name}"
             yield note(name, f"{message}; without it, {effect}", found)
 
 
@@ -365,7 +368,8 @@ def _survey(collection: Collection) -> _Survey:
                 seen.texts.setdefault(digest(text.encode("utf-8", "replace").decode()), []).append(point.id)
                 if is_mojibake(text):
                     seen.misread.append(point.id)
-                if _is_heading(text, [payloads.value(name, point.payload) for name in TITLES]):
+                lines, titles = text.strip().splitlines(), [payloads.value(name, point.payload) for name in TITLES]
+                if all(_HEADING.match(line.strip()) for line in lines if line.strip()) or text.strip() in titles:
                     seen.headings.append(point.id)
             if path and (value := id_at(path, point.payload)):
                 seen.own_ids[value] += 1
@@ -435,12 +439,6 @@ def _is_misread(run: str, codec: str) -> bool:
         return len(run.encode(codec).decode("utf-8")) < len(run)
     except UnicodeError:
         return False
-
-
-def _is_heading(text: str, titles: Sequence[object]) -> bool:
-    """Whether the text is only a heading: Markdown's, or the chunk's own title again."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return all(_HEADING.match(line) for line in lines) or text.strip() in titles
 
 
 def _check_texts(survey: _Survey) -> Iterator[CheckResult]:
@@ -623,7 +621,7 @@ def rank_text_fields(texts: Mapping[str, Sequence[str]], points: int) -> list[Te
         if words and not all(map(parse_json, words)):
             chars, variety = int(median(map(len, words))), (len(set(words)) - 1) / max(1, len(found) - 1)
             fields.append(TextField(path, chars, chars * (variety if found[1:] else 1.0) * len(found) / points))
-    fields.sort(key=lambda each: -each.weight)
+    fields.sort(key=lambda each: (-each.weight, all(map(str.islower, texts[each.path]))))  # models may read no case
     return [each for each in fields if each.weight >= PLAUSIBLE * fields[0].weight]
 
 
@@ -697,7 +695,7 @@ def name_encoding(text: str, path: str) -> str | None:
                 return name
             if content.startswith(_COMPRESSED):
                 return f"compressed and in {name}"
-    return None
+    return "encoded, compressed or encrypted" if _OPAQUE.fullmatch(whole) and not _SOURCE.fullmatch(whole) else None
 
 
 def _is_sentence(content: bytes) -> bool:

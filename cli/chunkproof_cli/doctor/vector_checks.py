@@ -50,8 +50,8 @@ def check_vectors(
         return
     # The models that the payloads name, and else those that make vectors of this size: the usual size first.
     stored = sorted({str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))})
-    fitting = [model for model in KNOWN_MODELS if config.size in model.sizes]
-    fitting.sort(key=lambda model: model.sizes[0] != config.size)
+    fits = (model for model in KNOWN_MODELS if config.size in model.sizes)
+    fitting = sorted(fits, key=lambda model: model.sizes[0] != config.size)
     yield ok("likely model", _describe_likely_model(stored, fitting))
     fix = _propose_settings(stored, fitting, config.size, collection)
     if embedder.dimension not in (None, config.size):
@@ -70,8 +70,9 @@ def check_vectors(
         yield fail("vectors", EmbeddingSizeError(*facts).message, fix)
     elif cosines:
         prefix = None if judge.usual >= AGREES else _find_prefix([point for point, _ in pairs][:PREFIX_CHUNKS], judge)
-        yield _judge(cosines, judge, fix, prefix)
-    else:
+        fitting = [model for model in fitting if model.name != embedder.model]
+        yield _judge(cosines, judge, _propose_settings(stored, fitting, config.size, collection), prefix)
+    elif any(map(services.payloads.find_text, points)):
         yield note("vectors", "Not compared: no sampled chunk has a vector, and a text that fits the model")
 
 

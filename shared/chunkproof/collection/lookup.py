@@ -243,11 +243,7 @@ class _Named(dict[PointId, set[str]]):
 
 
 def _find_by_payload(
-    named: _Named,
-    chunk_ids: Iterable[str],
-    own: PayloadMap,
-    collection: "Collection",
-    with_vector: str | None = None,
+    named: _Named, chunk_ids: Iterable[str], own: PayloadMap, collection: "Collection", with_vector: str | None = None
 ) -> list[Point]:
     """Find points with one of these ids, as the id of the point or in its payload.
 
@@ -256,7 +252,7 @@ def _find_by_payload(
     """
     every = collection.services.payloads
     in_use = own.id_paths_in(collection.sample.payloads)
-    others = every.id_paths if own.has_repeated_ids else [path for path in every.id_paths if path not in in_use]
+    others = every.id_paths if own.repeated_ids else [path for path in every.id_paths if path not in in_use]
 
     def search(first: Sequence[str], then: Sequence[str]) -> tuple[list[Point], set[str]]:
         points = _scroll(first, chunk_ids, own, collection, with_vector=with_vector, named=named)

@@ -89,7 +89,7 @@ class PayloadMap:
         }
         self.are_ids_configured = "chunk_id" in (overrides or {})
         self.shared_paths: tuple[str, ...] = ()
-        self._repeated: frozenset[str] = frozenset()
+        self.repeated_ids: frozenset[str] = frozenset()
         self._shapes: dict[tuple[str, ...], Mapping[str, tuple[str, ...]]] = {}
 
     def without_shared_ids(self, paths: Sequence[str], values: Iterable[str]) -> "PayloadMap":
@@ -97,7 +97,7 @@ class PayloadMap:
         own = copy(self)
         own.id_paths = tuple(path for path in self.id_paths if path not in paths)
         own.shared_paths = tuple(paths)
-        own._repeated = frozenset(values)
+        own.repeated_ids = frozenset(values)
         return own
 
     def chunk_of(self, point: Point) -> Chunk:
@@ -151,10 +151,7 @@ class PayloadMap:
             return text
         excluded = node.get("excluded_embed_metadata_keys")
         hidden = excluded if isinstance(excluded, list) else []
-        line, separator = (
-            node.get("metadata_template", "{key}: {value}"),
-            node.get("metadata_separator", "\n"),
-        )
+        line, separator = (node.get("metadata_template", "{key}: {value}"), node.get("metadata_separator", "\n"))
         lines = [
             str(line).replace("{key}", str(key)).replace("{value}", str(value))
             for key, value in node["metadata"].items()
@@ -178,20 +175,15 @@ class PayloadMap:
     def _own_id(self, payload: Mapping[str, Any]) -> tuple[str | None, str | None]:
         for path in self.id_paths:
             value = id_at(path, payload)
-            if value is not None and not (self._repeated and self._is_repeated(value)):
+            if value is not None and not (self.repeated_ids and self._is_repeated(value)):
                 return path, value
         return None, None
 
-    @property
-    def has_repeated_ids(self) -> bool:
-        """Whether single values are known that several points share."""
-        return bool(self._repeated)
-
     def _is_repeated(self, value: str) -> bool:
-        if value in self._repeated:
+        if value in self.repeated_ids:
             return True
         try:  # a store counts a UUID in its canonical form
-            return str(UUID(value)) in self._repeated
+            return str(UUID(value)) in self.repeated_ids
         except ValueError:
             return False
 
@@ -200,7 +192,7 @@ class PayloadMap:
         for path in self.shared_paths:
             if id_at(path, payload) is not None:
                 return path
-        for path in self.id_paths if self._repeated else ():
+        for path in self.id_paths if self.repeated_ids else ():
             if (value := id_at(path, payload)) is not None and self._is_repeated(value):
                 return path
         return None
