@@ -18,7 +18,7 @@ import numpy as np
 from chunkproof.base.request import Deadline
 from chunkproof.stores.edge import EdgeStore
 from chunkproof.stores.store_port import DenseLeg, Point, StoreQuery, VectorConfig
-from chunkproof_cli.aws.stack import listed
+from chunkproof_cli.aws.stack import list_locked
 from chunkproof_cli.output import print_table
 
 WORDS = [
@@ -81,7 +81,7 @@ def main() -> None:
     for chunks in given.chunks:
         with TemporaryDirectory() as folder:
             load(Path(folder), chunks, given.size)
-            with listed(Path(folder), "docs") as (_, version):
+            with list_locked(Path(folder), "docs") as (_, version):
                 stored = version.stored_bytes
             command = [sys.executable, "-m", "bench.published", "--size", str(given.size), "--measure", folder]
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout

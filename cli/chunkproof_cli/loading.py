@@ -38,7 +38,7 @@ SHOWN_PROBLEMS = 20
 SKIP_UNREADABLE = "Move these files elsewhere, or use --skip-unreadable to leave them out"
 USE_FLAGS = "Shorten texts that are too long, or use --truncate to embed only their beginning, or --skip-too-long"
 LINE = "The line"  # what messages call a line of the file
-# A chunk of a document has at most this many units: four letters of a word, or one other sign. For English that is
+# A chunk of a document has at most this many units: four letters of a word, or one other character. For English that is
 # some 150 words, which every embedding model reads whole.
 MAX_UNITS = 220
 _UNIT = re.compile(r"[A-Za-z]{1,4}|\S")
@@ -191,7 +191,7 @@ def cut_documents(folder: Path) -> tuple[dict[str, bytes], list[str]]:
 def cut_text(text: str, *, is_markdown: bool) -> Iterator[tuple[str, str]]:
     """Yield the heading and the text of each chunk; chunks cover the whole text, unchanged and without overlap.
 
-    A heading of Markdown begins a chunk. A section that is too long is cut behind a paragraph, else behind a sentence,
+    A heading of Markdown begins a chunk. A section that is too long is cut after a paragraph, else after a sentence,
     else between words.
     """
     sections, fence = [(0, "")], ""

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from chunkproof import __version__
-from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError, make_logs_safe, missing_extra
+from chunkproof.base import errors
 from chunkproof_cli.exits import COULD_NOT_JUDGE, INTERRUPTED, discard_stdout, exit_code
 
 PIPE_CLOSED = 141
@@ -149,7 +149,7 @@ def main() -> None:
     if sys.stdout is None or sys.stderr is None:
         sys.exit(COULD_NOT_JUDGE)  # no stream to report to
     _prepare_streams()
-    make_logs_safe()
+    errors.make_logs_safe()
     sys.excepthook = _print_bug
     handler = logging.StreamHandler()
     handler.setFormatter(_MaskedFormatter("%(levelname)s %(message)s"))
@@ -206,8 +206,8 @@ def _run() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except (ChunkproofError, ImportError) as error:
-        shown = missing_extra(error) if isinstance(error, ImportError) else error
+    except (errors.ChunkproofError, ImportError) as error:
+        shown = errors.missing_extra(error) if isinstance(error, ImportError) else error
         if shown is None:
             raise
         _print_error(shown)
@@ -226,14 +226,16 @@ def _command_span(arguments: list[str]) -> AbstractContextManager[None]:
     return tracing.tracer.command(" ".join(("chunkproof", *words))) if tracing.tracer else nullcontext()
 
 
-def _print_error(error: ChunkproofError) -> None:
+def _print_error(error: errors.ChunkproofError) -> None:
     from chunkproof_cli.output import escape_line, print_json  # rich and pydantic: not for --help
 
     error.messages = tuple(map(_mask, error.messages))
     for message in error.messages:
         click.echo(escape_line(message), err=True)
-    if isinstance(error, CollectionNotFoundError) and len(error.messages) == 1:
+    if isinstance(error, errors.CollectionNotFoundError) and len(error.messages) == 1:
         click.echo("Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True)
+    if isinstance(error, errors.ChunkNotFoundError):
+        click.echo("chunkproof search shows the ids of chunks; --collection names another collection.", err=True)
     if "--json" in sys.argv:
         detail = {"code": error.code, "message": error.message}
         print_json({"status": "error", "errors": list(error.messages), "error": detail})
@@ -257,7 +259,7 @@ def preload_model(arguments: Sequence[str]) -> None:
         return
     from chunkproof.base.settings import Settings
 
-    with suppress(ChunkproofError):
+    with suppress(errors.ChunkproofError):
         settings = Settings.from_env()
         if settings.embedder_on_terminal == "local" and not settings.models:
             from chunkproof.embedders.local_model import local_model

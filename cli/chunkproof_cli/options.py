@@ -43,22 +43,17 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-class FileOrObject(click.ParamType[Path]):
-    """A path, or `s3://BUCKET/KEY`, which is downloaded to a file that lasts as long as the process."""
+def fetch_file(name: Any) -> Path:
+    """Return the path; download `s3://BUCKET/KEY` to a file that lasts as long as the process."""
+    from chunkproof.net.s3 import is_s3_address, parse_address
 
-    name = "path"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _context: click.Context | None) -> Path:
-        """Return the path, after downloading an S3 object."""
-        from chunkproof.net.s3 import is_s3_address, parse_address
-
-        if isinstance(value, Path) or not is_s3_address(value):
-            return Path(value)
-        bucket, key = parse_address(value)
-        file = Path(mkdtemp(dir=_download_folder())) / PurePosixPath(key).name
-        bucket.download(key, file)
-        _sources[file] = value
-        return file
+    if isinstance(name, Path) or not is_s3_address(name):
+        return Path(name)
+    bucket, key = parse_address(name)
+    file = Path(mkdtemp(dir=_download_folder())) / PurePosixPath(key).name
+    bucket.download(key, file)
+    _sources[file] = name
+    return file
 
 
 def option(
@@ -69,13 +64,13 @@ def option(
     The word says what a value is, unless `type` does; `*` behind it lets the option be repeated. A name in lower case
     is the parameter's. `exists` is set for a file or folder that is read.
     """
-    kinds: dict[str, Callable[[], click.ParamType[Any]]] = {
+    kinds: dict[str, Callable[[], Any]] = {
         "FILE": lambda: click.Path(path_type=Path, dir_okay=False, exists=exists),
         "DIR": lambda: click.Path(path_type=Path, file_okay=False, exists=exists),
         "N": lambda: click.IntRange(1),
         "PERCENT": lambda: click.FloatRange(0, 100),
-        "REPORT": FileOrObject,
-        "SUITE": FileOrObject,
+        "REPORT": lambda: fetch_file,
+        "SUITE": lambda: fetch_file,
     }
     *names, word = declared.split()
     if word.startswith("-") or word.islower():
@@ -168,24 +163,16 @@ def sign_option(command: Command) -> Command:
     )(command)
 
 
-class ToleranceType(click.ParamType[Any]):
-    """A number of cases, or `chance`."""
-
-    name = "tolerance"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> Any:
-        """Return the number, or the word."""
-        if value == "chance":
-            return value
-        if not str(value).isdecimal():
-            self.fail(f"{value} is neither a number of cases nor the word chance")
-        return int(value)
+def _parse_tolerance(value: str) -> Any:
+    if value != "chance" and not value.isdecimal():
+        raise click.BadParameter(f"{value} is neither a number of cases nor the word chance")
+    return value if value == "chance" else int(value)
 
 
 tolerate_option = option(
     "--tolerate N|chance",
     "With --baseline: let N cases newly fail, or as many as chance explains. By default none may.",
-    type=ToleranceType(),
+    type=_parse_tolerance,
 )
 
 

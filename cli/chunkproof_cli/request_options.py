@@ -79,7 +79,7 @@ SEARCH_OPTIONS = {
         is_flag=False,
         flag_value="",  # what --rerank alone stands for
         metavar="[MODEL]",
-        note=", which needs COHERE_API_KEY; CHUNKPROOF_RERANK_MODEL by default. Write it behind TEXT, or as "
+        note=", which needs COHERE_API_KEY; CHUNKPROOF_RERANK_MODEL by default. Write it after TEXT, or as "
         "--rerank=MODEL",
     ),
     "candidates": request_option(RerankOptions, "candidates", "--candidates", metavar="N", note=". It needs --rerank"),

@@ -5,11 +5,11 @@ from typing import Any
 
 from chunkproof.audit.audit_job import ShardedAudit
 from chunkproof.net.s3 import Bucket
-from chunkproof.service.container import flushed, services, settings
+from chunkproof.service.container import flush_after, services, settings
 from chunkproof.service.job_metrics import emit_audit
 
 
-@flushed
+@flush_after
 def lambda_handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
     audit = ShardedAudit(Bucket(event["bucket"]), event["audit_id"])

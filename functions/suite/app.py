@@ -7,7 +7,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.net.s3 import Bucket, JobFolder
 from chunkproof.proof.backend import LocalBackend
 from chunkproof.proof.canaries import TOLERANCE, check_canaries, record_canaries
-from chunkproof.service.container import flushed, lambda_deadline, services, settings
+from chunkproof.service.container import flush_after, lambda_deadline, services, settings
 from chunkproof.service.job_metrics import emit_canaries, emit_suite
 from chunkproof.suite.suite_job import ShardedSuite
 
@@ -19,7 +19,7 @@ Event = Mapping[str, Any]
 Output = dict[str, Any]
 
 
-@flushed
+@flush_after
 def lambda_handler(event: Event, context: Any) -> Output:
     """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
     if event["step"] == "canary":

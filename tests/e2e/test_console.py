@@ -692,7 +692,7 @@ def test_a_file_that_is_no_report_is_refused_with_what_would_be_one(console: Con
     console.open("#/reports")
     drop_file(console, "x.json", "{}")
     console.wait("document.querySelector('.problem')")
-    assert "is no canonical report" in console.text(".problem")
+    assert "is not a canonical report" in console.text(".problem")
     console.page.console.clear()
 
 

@@ -147,7 +147,7 @@ def test_a_collection_that_does_not_fit_is_refused_with_the_parameter_to_set(
     run = chunkproof("publish", "docs", "--data", data, "--bucket", s3_bucket.name)
     assert run.code == 1
     assert "the functions have 10,240 MB, which is all that Lambda offers: use a server" in run.out
-    with stack.listed(data, "docs") as (_, version):
+    with stack.list_locked(data, "docs") as (_, version):
         monkeypatch.setattr(stack, "SPARE_BYTES", 0)
         assert find_misfit(version.stored_bytes, FunctionLimits(disk_mb=512, memory_mb=1024)) is None
         misfit = find_misfit(version.stored_bytes, FunctionLimits(disk_mb=512, memory_mb=128))

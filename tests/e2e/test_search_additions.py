@@ -59,7 +59,7 @@ def test_without_a_key_the_error_names_it(handbook: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "--rerank", "some words"], "--rerank took 'some words' for a model; write --rerank behind TEXT"),
+        (["search", "--rerank", "some words"], "--rerank took 'some words' for a model; write --rerank after TEXT"),
         (["search"], "Missing argument 'TEXT'."),
         (["search", "x", "--candidates", "9"], "--candidates needs --rerank"),
         (["search", "x", "--rerank", "--candidates", "2"], "--candidates must be at least --top-k (5), not 2"),

@@ -158,8 +158,8 @@ def test_an_exception_is_an_error_of_its_case_and_not_a_failure(folder: Path, ch
     [
         ("own_rag:missing", "own_rag has no missing"),
         ("no_such_module:x", "no_such_module cannot be imported: ModuleNotFoundError"),
-        ("own_rag:number", "int is no retriever; name a function"),
-        ("own_rag:Node", "is no retriever"),
+        ("own_rag:number", "int is not a retriever; name a function"),
+        ("own_rag:Node", "is not a retriever"),
         ("nothing.run", "there is no such file; a retriever is http(s)://…"),
         ("http://", "not an http or https URL"),
         ("mcp:tool", "write mcp:TOOL@COMMAND"),

@@ -35,11 +35,7 @@ def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
 ) -> None:
     data = ("--collection", "handbook", "--data", tmp_path / "d")
     chunkproof("load", handbook_file, *data)
-    store, deadline, point = (
-        EdgeStore(tmp_path / "d"),
-        Deadline(10_000),
-        point_id_for(CHUNK["chunk_id"]),
-    )
+    store, deadline, point = (EdgeStore(tmp_path / "d"), Deadline(10_000), point_id_for(CHUNK["chunk_id"]))
     good = store.fetch("handbook", [point], deadline, with_vector="")[0]
     normalized = unicodedata.normalize("NFC", CHUNK["text"])
     store.upsert("handbook", [Point(good.id, {**good.payload, "text": normalized}, vector=good.vector)], "", deadline)
@@ -65,7 +61,10 @@ def test_an_original_file_is_compared_with_every_byte_of_it(handbook: Command, t
 
 def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(handbook: Command, tmp_path: Path) -> None:
     unknown = handbook("validate", "unknown", "--original", "x", "--collection", "handbook")
-    assert (unknown.code, unknown.err) == (1, "Chunk unknown not found\n")
+    assert (unknown.code, unknown.err) == (
+        1,
+        "Chunk unknown not found\nchunkproof search shows the ids of chunks; --collection names another collection.\n",
+    )
     file = tmp_path / "latin1.txt"
     file.write_bytes(b"caf\xe9")
     latin = handbook("validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from chunkproof.net import s3
 from chunkproof.net.s3 import Bucket
 from chunkproof.stores.published import PublishedCollections
-from chunkproof_cli.aws.stack import listed
+from chunkproof_cli.aws.stack import list_locked
 from chunkproof_cli.local.sandbox_services import COLLECTION, OTHER_MODEL, load_samples, run_embed_api
 from chunkproof_cli.local.sandbox_services import Sandbox as Host
 from chunkproof_cli.local.sandbox_services import run_sandbox as handbook_host
@@ -65,7 +65,7 @@ def published_host(listen: str = "127.0.0.1") -> Iterator[EdgeHost]:
             chunks = load_samples(store)
             store.close()
             for collection in (COLLECTION, OTHER_MODEL):
-                with listed(Path(folder) / "data", collection) as (where, version):
+                with list_locked(Path(folder) / "data", collection) as (where, version):
                     PublishedCollections(Bucket(BUCKET)).publish(where, version, lambda _: None)
             yield EdgeHost("http://127.0.0.1:1", f"http://127.0.0.1:{embed_port}", chunks, url)
     finally:

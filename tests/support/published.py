@@ -18,7 +18,7 @@ from chunkproof.net.s3 import Bucket
 from chunkproof.service import container
 from chunkproof.stores.published import PublishedCollections
 from chunkproof.stores.store_port import Point
-from chunkproof_cli.aws.stack import listed
+from chunkproof_cli.aws.stack import list_locked
 
 from support.chunks import SECONDS_60
 from support.states import REGION, Cloud
@@ -41,7 +41,7 @@ def publish(published: PublishedCollections, folder: Path, collection: str, poin
     store.create(collection, len(points[0].vector or ()), Deadline(SECONDS_60))
     store.upsert(collection, points, "", Deadline(SECONDS_60))
     store.close()
-    with listed(data, collection) as (where, version):
+    with list_locked(data, collection) as (where, version):
         return published.publish(where, version, lambda _: None).version
 
 

@@ -166,7 +166,7 @@ def main() -> None:
     if wrong := problems(found, exceptions(), files):
         print(*wrong, sep="\n")
         print(
-            f"{len(wrong)} to mend (raise the version in pyproject.toml, then make lock), "
+            f"{len(wrong)} to fix (raise the version in pyproject.toml, then make lock), "
             f"or to except with a reason in {EXCEPTIONS.relative_to(ROOT)}"
         )
         raise SystemExit(1)

@@ -149,7 +149,7 @@ def main() -> None:
         raise SystemExit(2) from None
     if wrong := problems(found, planned.exceptions):
         print(*wrong, sep="\n")
-        print(f"{len(wrong)} to mend, or to except with a reason in {EXCEPTIONS.relative_to(ROOT)}")
+        print(f"{len(wrong)} to fix, or to except with a reason in {EXCEPTIONS.relative_to(ROOT)}")
         raise SystemExit(1)
     print(f"{len(planned.stacks)} stacks: {passed} checks passed, {len(found)} findings, each excepted with a reason")
 

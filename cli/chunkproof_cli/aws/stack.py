@@ -180,7 +180,7 @@ class FunctionLimits:
 
 
 @contextmanager
-def listed(data: Path, collection: str) -> Iterator[tuple[Path, Version]]:
+def list_locked(data: Path, collection: str) -> Iterator[tuple[Path, Version]]:
     """List the files of a collection, locked against writes of other processes."""
     with closing(open_edge_store(data)) as store:
         points = store.count(collection, (), Deadline(COUNT_MS))  # also repeats an interrupted write

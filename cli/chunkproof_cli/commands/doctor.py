@@ -17,10 +17,10 @@ from chunkproof_cli.doctor.collection_checks import MAX_LISTED, check_collection
 from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, ok
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import (
-    FileOrObject,
     api_option,
     common_options,
     embedder_option,
+    fetch_file,
     option,
     parse_options,
     reject_embedder,
@@ -47,7 +47,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 @option(
     "--suite suites FILE*",
     "A suite whose filters are checked for payload indexes. May be repeated.",
-    type=FileOrObject(),
+    type=fetch_file,
 )
 @common_options
 @embedder_option

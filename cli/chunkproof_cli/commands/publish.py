@@ -10,7 +10,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.settings import Settings
 from chunkproof.net.s3 import Bucket
 from chunkproof.stores.published import Pointer, PublishedCollections, Version
-from chunkproof_cli.aws.stack import FunctionLimits, find_misfit, find_stack, listed
+from chunkproof_cli.aws.stack import FunctionLimits, find_misfit, find_stack, list_locked
 from chunkproof_cli.commands.seal import key_option, seal_with_progress
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
@@ -74,7 +74,7 @@ def publish(collection: str, stack: str | None, bucket: str | None, keys: tuple[
     if options["rollback"] or options["version"]:
         _report(_move(published, collection, options["version"]), collection, as_json=given.json)
         return
-    with listed(given.data, collection) as (folder, version):
+    with list_locked(given.data, collection) as (folder, version):
         misfit = find_misfit(version.stored_bytes, FunctionLimits.of(found.parameters) if found else FunctionLimits())
         print_note(f"{collection}: {version.points:,} points, {version.stored_bytes / 1e6:,.1f} MB to fetch and keep")
         if misfit:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chunkproof_cli.options import FileOrObject, option, output_option, reject_api, tolerate_option
+from chunkproof_cli.options import fetch_file, option, output_option, reject_api, tolerate_option
 from chunkproof_cli.output import print_note
 from chunkproof_cli.reports.outputs import RECOGNIZED, SUITE, ReportKind
 
@@ -24,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FileOrObject())
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=fetch_file)
 @output_option(
     "Write it as .html, .json, .txt, .md, .xml (JUnit), .ctrf.json (CTRF), or .sarif (of an audit). By default it is "
     "printed."

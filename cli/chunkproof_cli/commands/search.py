@@ -97,7 +97,7 @@ def read_queries(texts: Sequence[str], file: Path | None, rerank: str | None) ->
     """
     if file is None:
         if not texts:
-            hint = f": --rerank took {rerank!r} for a model; write --rerank behind TEXT" if rerank else ""
+            hint = f": --rerank took {rerank!r} for a model; write --rerank after TEXT" if rerank else ""
             raise click.UsageError(f"Missing argument 'TEXT'{hint}.")
         return {"query_text": texts[0]} if len(texts) == 1 else {"queries": list(texts)}
     if texts:

@@ -38,11 +38,11 @@ from chunkproof_cli.retrievers.opening import retriever_options
 from chunkproof_cli.suites.baseline import check_baseline, compare, load_report
 from chunkproof_cli.suites.configurations import compare_runs, read_configurations, run_configurations
 from chunkproof_cli.suites.suite_runs import (
-    MeasureType,
     NothingFailingError,
     Selection,
     add_blame,
     choose_collection,
+    parse_measure,
     pop_source,
     run_here,
     source_options,
@@ -76,22 +76,16 @@ Examples:
 """
 
 
-class LimitType(click.ParamType[tuple[str, float]]):
-    """`ID=VALUE`, a limit of a criterion."""
-
-    name = "limit"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> tuple[str, float]:
-        """Return the id and the value, checked as in a suite."""
-        key, _, figure = str(value).partition("=")
-        if key not in CriteriaLimits.ids():
-            self.fail(f"{key} is not a criterion: name one of {', '.join(CriteriaLimits.ids())}")
-        try:
-            CriteriaLimits().replace({key: float(figure)})
-        except ValueError:
-            unit = "milliseconds above 0, such as 250" if key in LATENCY_IDS else "a percentage, such as 90"
-            self.fail(f"{value} is not a limit: {key} takes {unit}")
-        return key, float(figure)
+def _parse_limit(value: str) -> tuple[str, float]:
+    key, _, figure = value.partition("=")
+    if key not in CriteriaLimits.ids():
+        raise click.BadParameter(f"{key} is not a criterion: name one of {', '.join(CriteriaLimits.ids())}")
+    try:
+        CriteriaLimits().replace({key: float(figure)})
+    except ValueError:
+        unit = "milliseconds above 0, such as 250" if key in LATENCY_IDS else "a percentage, such as 90"
+        raise click.BadParameter(f"{value} is not a limit: {key} takes {unit}") from None
+    return key, float(figure)
 
 
 @click.command(epilog=EXAMPLES)
@@ -122,7 +116,7 @@ class LimitType(click.ParamType[tuple[str, float]]):
 @option(
     "--limit limits ID=VALUE*",
     "Limit of a criterion in ms or percent, such as SC-001=250 or SC-004=90, instead of the suite's.",
-    type=LimitType(),
+    type=_parse_limit,
 )
 @option("--jobs", f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.", type=click.IntRange(1))
 @stack_option("Run it in AWS, with the state machine of a deployed stack, and fetch the report.")
@@ -137,9 +131,9 @@ class LimitType(click.ParamType[tuple[str, float]]):
     type=click.FloatRange(0, min_open=True),
 )
 @option(
-    "--metric",
+    "--metric METRIC",
     "With --compare: what to compare by; ndcg@10 by default, the pass rate if no case names documents.",
-    type=MeasureType(),
+    type=parse_measure,
 )
 @common_options
 @embedder_option

@@ -39,7 +39,7 @@ from chunkproof_cli.suites.configurations import (
     pair_judged,
     run_configurations,
 )
-from chunkproof_cli.suites.suite_runs import MeasureType, choose_collection, pop_source, source_options
+from chunkproof_cli.suites.suite_runs import choose_collection, parse_measure, pop_source, source_options
 
 LEAST_CASES = 10
 TEXT_WEIGHTS = tuple(n / 10 for n in range(1, 10))
@@ -89,7 +89,9 @@ class TuningReport(Model):
 @click.command(epilog=EXAMPLES)
 @source_options
 @option(
-    "--metric", "What to choose by; by default ndcg@10, or at fewer results where top_k is smaller.", type=MeasureType()
+    "--metric METRIC",
+    "What to choose by; by default ndcg@10, or at fewer results where top_k is smaller.",
+    type=parse_measure,
 )
 @output_option("Write the result: .json, or .yaml with configurations for `suite run --compare`.")
 @common_options
@@ -147,7 +149,7 @@ def _print(report: TuningReport) -> None:
     )
 
 
-def _fused(text_weight: float, k: int) -> Configuration:
+def _make_fused(text_weight: float, k: int) -> Configuration:
     weights: dict[str, JsonValue] = {"dense": round(1 - text_weight, 1), "text": text_weight}
     return Configuration(
         name=f"hybrid, text weight {text_weight:.1f}, k {k}",
@@ -190,7 +192,7 @@ def candidates() -> list[Configuration]:
     Of equals, the first is chosen: the default, then the one nearest to even weights, which no single case decided.
     """
     weights = sorted(product(RANK_CONSTANTS, TEXT_WEIGHTS), key=lambda pair: abs(pair[1] - 0.5))
-    return [EVEN, *(_fused(weight, k) for k, weight in weights), DENSE, TEXT]
+    return [EVEN, *(_make_fused(weight, k) for k, weight in weights), DENSE, TEXT]
 
 
 def tune_weights(

@@ -379,8 +379,8 @@ def describe_reports(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
     for number, text in enumerate(texts, 1):
         if (found := outputs.find_report(text, kinds)) is None:
             raise InvalidParameterError(
-                f"File {number} is no canonical report of a suite, an audit, a diff, an absence, a tuning, latency or "
-                "a why: write one with -o report.json"
+                f"File {number} is not a canonical report of a suite, an audit, a diff, an absence, a comparison, "
+                "latency or why: write one with -o report.json"
             )
         kind, report = found
         if kind is outputs.SUITE:

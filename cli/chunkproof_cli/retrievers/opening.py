@@ -298,12 +298,12 @@ def open_retriever(
     mapper = read_mapper(mapping)
     retriever = _choose(name, mapper, cases)
     try:
-        yield RetrieverBackend(_shown(name), retriever, mapper, store, cases)
+        yield RetrieverBackend(_hide_secrets(name), retriever, mapper, store, cases)
     finally:
         retriever.close()
 
 
-def _shown(name: str) -> str:
+def _hide_secrets(name: str) -> str:
     """Return the name for reports, without what may be secret: parameters and passwords of a URL, commands."""
     tool, _, server = name.partition("@") if name.startswith("mcp:") else ("", "", name)
     if not server.startswith(("http://", "https://")):
@@ -388,7 +388,7 @@ def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[st
     function = target if inspect.isroutine(target) else _find_method(target)
     if function is None:
         raise InvalidParameterError(
-            f"--retriever {name}: {type(target).__name__} is no retriever; name a function that takes the query, "
+            f"--retriever {name}: {type(target).__name__} is not a retriever; name a function that takes the query, "
             f"or an object with one of the methods {', '.join(METHODS)}"
         )
     named = [] if is_pipeline else [parameter.name for parameter in parameters_of(function)]

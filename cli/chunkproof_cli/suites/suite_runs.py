@@ -33,7 +33,7 @@ from chunkproof.suite.suite_report import SuiteReport, fingerprint
 from chunkproof.why.explainer import Explainer, make_explainer
 from chunkproof_cli.connections import open_services, options_of_store
 from chunkproof_cli.exits import INTERRUPTED, Interrupts
-from chunkproof_cli.options import FileOrObject, Options, add_options, explicit_collection, option
+from chunkproof_cli.options import Options, add_options, explicit_collection, fetch_file, option
 from chunkproof_cli.output import print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import SUITE, find_extension
 from chunkproof_cli.retrievers.opening import (
@@ -260,7 +260,7 @@ MEASURES = ("pass rate", *(f"{name}@{k}" for name in METRICS for k in CUTOFFS))
 
 # `pop_source` reads them.
 source_options = add_options(
-    click.argument("path", metavar="SUITE", type=FileOrObject()),
+    click.argument("path", metavar="SUITE", type=fetch_file),
     option("--split NAME", "Which qrels of a BEIR folder to use; test by default."),
     option("--qrels FILE", "TREC judgments; SUITE is then the topics file."),
     option("-k --top-k", "Results to search for, in cases that set no top_k.", type=click.IntRange(1)),
@@ -280,13 +280,8 @@ def choose_collection(found: SuiteFile, given: Options) -> str | None:
     return given.collection or found.suite.collection or explicit_collection(given)
 
 
-class MeasureType(click.ParamType[str]):
-    """The name of a metric, such as ndcg@10, or `pass rate`."""
-
-    name = "metric"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
-        """Return the name."""
-        if value not in MEASURES:
-            self.fail(f"{value} is not a metric: name one of {', '.join(MEASURES)}")
-        return str(value)
+def parse_measure(name: str) -> str:
+    """Return the name of a metric, such as ndcg@10, or `pass rate`; refuse any other name."""
+    if name not in MEASURES:
+        raise click.BadParameter(f"{name} is not a metric: name one of {', '.join(MEASURES)}")
+    return name

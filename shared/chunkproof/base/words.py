@@ -112,7 +112,7 @@ def split_sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_abbreviation(text: str, dot: int, end: int) -> bool:
-    """Whether a sentence goes on behind this dot: a small letter follows, or an abbreviation is before it."""
+    """Whether a sentence goes on after this dot: a small letter follows, or an abbreviation precedes it."""
     following = text[end : end + 20].lstrip()[:1]
     if following.islower():
         return True

@@ -184,12 +184,12 @@ def _to_flat(response: RetrievalResponse) -> FlatResponse:
             total_results=response.execution.result_count,
             timestamp=response.execution.timestamp,
         ),
-        error=_error(response),
+        error=_to_error(response),
     )
 
 
 def _to_chunks(response: RetrievalResponse) -> list[ListedChunk] | FailedList:
-    return _failed(response) or [
+    return _to_failure(response) or [
         ListedChunk(
             query_id=response.query_id,
             metadata=result.payload if result.payload is not None else result.metadata.model_dump(mode="json"),
@@ -200,7 +200,7 @@ def _to_chunks(response: RetrievalResponse) -> list[ListedChunk] | FailedList:
 
 
 def _to_points(response: RetrievalResponse) -> list[ListedPoint] | FailedList:
-    return _failed(response) or [
+    return _to_failure(response) or [
         ListedPoint(
             id=result.metadata.chunk_id if result.point_id is None else result.point_id,
             score=result.similarity_score,
@@ -227,11 +227,11 @@ def _to_nested(response: RetrievalResponse) -> NestedResponse:
             embedding_model=execution.embedding_model,
             collection_name=execution.collection,
         ),
-        error=_error(response, _CODES),
+        error=_to_error(response, _CODES),
     )
 
 
-def _error(response: RetrievalResponse, codes: Mapping[str, str] | None = None) -> ErrorDetail | None:
+def _to_error(response: RetrievalResponse, codes: Mapping[str, str] | None = None) -> ErrorDetail | None:
     """Return the error with all messages joined, for shapes without a list of errors."""
     if response.error is None:
         return None
@@ -254,7 +254,7 @@ _CLASSES = {
 }
 
 
-def _failed(response: RetrievalResponse) -> FailedList | None:
+def _to_failure(response: RetrievalResponse) -> FailedList | None:
     if response.error is None:
         return None
     code = response.error.code

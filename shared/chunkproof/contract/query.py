@@ -78,14 +78,14 @@ def query_documents(request: Any, limits: Limits) -> list[Any]:
     if "filters" in shared:  # parsed once for all
         shared["filters"] = request.filters
     documents = [_complete(one, shared, request.aliases) for one in request.queries]
-    total = sum(_wanted(one, request.defaults(limits)["top_k"]) for one in documents)
+    total = sum(_count_wanted(one, request.defaults(limits)["top_k"]) for one in documents)
     if total > limits.max_top_k:
         raise BrokenRules(f"the queries want {total:,} results together; {limits.max_top_k:,} are the most")
     check_all_filters(one.get("filters") for one in documents if isinstance(one, dict))
     return documents
 
 
-def _wanted(one: Any, default: int) -> int:
+def _count_wanted(one: Any, default: int) -> int:
     """Return how many results, or candidates for reranking, a query asks for; invalid values count as 0."""
     fields = one if isinstance(one, dict) else {}
     rerank = fields.get("rerank")
@@ -271,14 +271,14 @@ class SearchQuery(Request):
     @classmethod
     def _canonical(cls, document: dict[str, Any], problems: list[str]) -> dict[str, Any]:
         """Leave out null, and an id or a time that is empty; `query` may be an object with the text and its id."""
-        fields = _given(document)
+        fields = _drop_empty(document)
         if isinstance(nested := fields.get("query"), dict):
             del fields["query"]
             if len(nested) > MAX_FIELDS:
                 raise InvalidParameterError(f"query has {len(nested):,} fields; {MAX_FIELDS} are the most")
             both = [display_name(name) for name in nested if name in fields]
             problems += [f"query.{name} and {name} are the same field: give one of them" for name in both]
-            fields = _given(nested) | fields
+            fields = _drop_empty(nested) | fields
         return super()._canonical(fields, problems)
 
     @classmethod
@@ -343,7 +343,7 @@ class SearchQuery(Request):
         return cursor
 
 
-def _given(document: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty(document: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in document.items()

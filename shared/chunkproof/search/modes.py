@@ -62,7 +62,7 @@ class Pages:
 
     def next_cursor(self, points: Sequence[Point]) -> str | None:
         """Return the cursor of the page after this one, if there is one."""
-        shown = self._shown(points)
+        shown = self._shown_ids(points)
         if not self._has_more(points) or len(shown) >= MAX_PAGED:
             return None
         packed = b"".join(
@@ -72,15 +72,15 @@ class Pages:
 
     def notes(self, points: Sequence[Point]) -> list[str]:
         """Say so if the pages end before the results do."""
-        if not self._has_more(points) or len(self._shown(points)) < MAX_PAGED:
+        if not self._has_more(points) or len(self._shown_ids(points)) < MAX_PAGED:
             return []
         return [f"Pages end after {MAX_PAGED:,} results: narrow the query, or filter"]
 
-    def _shown(self, points: Sequence[Point]) -> tuple[PointId, ...]:
+    def _shown_ids(self, points: Sequence[Point]) -> tuple[PointId, ...]:
         return (*self.seen, *(point.id for point in self.select(points)))
 
     def _has_more(self, points: Sequence[Point]) -> bool:
-        return not {*self._shown(points)} >= {point.id for point in points}
+        return not {*self._shown_ids(points)} >= {point.id for point in points}
 
 
 def read_cursor(query: SearchQuery, collection: Collection) -> Pages:

@@ -80,7 +80,7 @@ class Completion:
             self.trace.rerank, self.trace.rerank_reason = execution.status, execution.reason
             results = results[: self.query.top_k]
         has_additions = self.query.neighbours > 0 or self.query.explain
-        ranked = [self._ranked(result, before) for result in results] if has_additions else []
+        ranked = [self._to_ranked(result, before) for result in results] if has_additions else []
         added = [dict[str, object]() for _ in results]
         notes: tuple[str, ...] = ()
         explanation = None
@@ -126,7 +126,7 @@ class Completion:
         least = RESERVE_MS * steps
         return max(least, self.deadline.remaining_ms() / 2) if self.others_follow else least
 
-    def _ranked(self, result: SearchResult, before: Mapping[PointId | None, int]) -> "Ranked":
+    def _to_ranked(self, result: SearchResult, before: Mapping[PointId | None, int]) -> "Ranked":
         from chunkproof.search.explanation import Ranked
 
         point = self.points[result.point_id if result.point_id is not None else ""]

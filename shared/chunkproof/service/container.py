@@ -228,7 +228,7 @@ def start_tracing() -> None:
 Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 
-def flushed(handler: Handler) -> Handler:
+def flush_after(handler: Handler) -> Handler:
     """Let a step of a job send its spans and metrics before it ends."""
 
     def handle(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
