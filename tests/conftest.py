@@ -146,7 +146,7 @@ def s3_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     with mock_aws():
         import boto3
 
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()
         boto3.client("s3").create_bucket(Bucket="published")
         yield s3.Bucket("published")
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()

@@ -48,7 +48,7 @@ MAX_SIGNALS = 3
 class Interrupts:
     """Raises `KeyboardInterrupt` at the first signal; from then on, or from `hold` on, signals wait.
 
-    So neither what an interrupted run leaves nor a finished result is lost while it is written.
+    This way, neither a partial nor a finished result is lost while it is written.
     """
 
     def __init__(self) -> None:

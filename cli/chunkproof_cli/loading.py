@@ -165,7 +165,7 @@ def _find_file(path: Path) -> Path:
 
 
 def cut_documents(folder: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Cut the documents of a folder into chunks: lines of a `chunks.jsonl` by their ids, and what was not read.
+    """Cut the documents of a folder into lines of a `chunks.jsonl`, by id; also return what could not be read.
 
     An id is the document's path, the heading above the chunk and a number below that heading: it stays the same when
     the document is read again, or edited in another place.

@@ -76,9 +76,9 @@ class Folder:
     hint: str = ""  # what a folder without documents might have been
 
     def files(self) -> list[Path]:
-        """Return the files that can be read, sorted; hidden ones and those outside of the folder are left out.
+        """Return the files that can be read, sorted, without hidden files and files outside of the folder.
 
-        So are links to them: `.git/config` may hold a token.
+        Links to such files are left out too: `.git/config` may hold a token.
         """
         files, root = list[Path](), self.path.resolve()
         for folder, folders, names in os.walk(self.path):

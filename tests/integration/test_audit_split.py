@@ -26,11 +26,11 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardedAudit]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         yield ShardedAudit(Bucket(BUCKET), "an-audit")
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_a_manifest_that_comes_over_a_connection_is_read_to_its_end(
         host, port = server.get_host_and_port()
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": f"http://{host}:{port}"}.items():
             monkeypatch.setenv(name, value)
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=content)
         plan = ShardedAudit(Bucket(BUCKET), "an-audit").split(f"s3://{BUCKET}/m", "c")
     finally:
         server.stop()
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()
     assert plan.entries == 100_000
 
 

@@ -29,11 +29,11 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobFolder]:
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(variable, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         yield JobFolder(Bucket(BUCKET), "audits/a")
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
 
 
 def slow_down(patch: pytest.MonkeyPatch) -> None:

@@ -173,12 +173,12 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(variable, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
     secrets.clear_secret_cache()
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         yield Recorder(monkeypatch)
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
     secrets.clear_secret_cache()
 
 

@@ -210,10 +210,10 @@ def failing_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CannedResponse]
     with recording_server(lambda _: answers[0]) as server:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": server.url, "AWS_MAX_ATTEMPTS": "1"}.items():
             monkeypatch.setenv(name, value)
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()
         answers.append(server)  # type: ignore[arg-type]
         yield answers
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_an_update_arrives_in_a_process_that_is_frozen_between_requests(
     variables = {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": f"http://{host}:{port}"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
     boto3.client("s3").create_bucket(Bucket="published")
     published = PublishedCollections(Bucket("published"))
     publish(published, tmp_path / "data", "old")
@@ -361,7 +361,7 @@ def test_an_update_arrives_in_a_process_that_is_frozen_between_requests(
         child.stdin.close()
         child.stdout.close()
         server.stop()
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()
 
 
 def test_every_event_is_answered_without_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def published_host(listen: str = "127.0.0.1") -> Iterator[EdgeHost]:
             TemporaryDirectory() as folder,
             run_embed_api(listen, 0) as embed_port,
         ):
-            s3._client.cache_clear()
+            s3.aws_client.cache_clear()
             boto3.client("s3").create_bucket(Bucket=BUCKET)
             store = EdgeStore(Path(folder) / "data")
             chunks = load_samples(store)
@@ -69,5 +69,5 @@ def published_host(listen: str = "127.0.0.1") -> Iterator[EdgeHost]:
                     PublishedCollections(Bucket(BUCKET)).publish(where, version, lambda _: None)
             yield EdgeHost("http://127.0.0.1:1", f"http://127.0.0.1:{embed_port}", chunks, url)
     finally:
-        s3._client.cache_clear()
+        s3.aws_client.cache_clear()
         server.stop()

@@ -89,7 +89,7 @@ def deployed(name: str, filled: Mapping[str, str], patch: pytest.MonkeyPatch) ->
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         patch.setenv(variable, "testing")
     patch.setenv("AWS_DEFAULT_REGION", REGION)
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
     made = Cloud(name)
 
     def invoke(_backend: Any, _name: str, _qualifier: str, body: Any, _headers: Any, response_headers: Any) -> bytes:
@@ -111,7 +111,7 @@ def deployed(name: str, filled: Mapping[str, str], patch: pytest.MonkeyPatch) ->
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         _deploy(name, filled)
         yield made
-    s3._client.cache_clear()
+    s3.aws_client.cache_clear()
 
 
 def _deploy(name: str, filled: Mapping[str, str]) -> None:

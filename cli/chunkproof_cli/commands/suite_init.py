@@ -91,7 +91,7 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
 class KnownItem:
     """A question and the chunks that it was taken from: several if they have the same text.
 
-    Of chunks with random ids, `passage` is what a result must contain, else the ids are those of their sources.
+    For chunks with random ids, `passage` is a text that a result must contain; without one, the ids are their sources'.
     """
 
     question: str

@@ -275,7 +275,7 @@ class Section(Block):
 class ReportBody:
     """A whole report: the most important comes first, and last in a terminal, next to the prompt.
 
-    The first verdict decides how the whole is marked. `summary` says what was examined; `preface` opens the text file.
+    The first verdict gives the whole report its tone. `summary` says what was examined; `preface` opens the text file.
     """
 
     title: str

@@ -54,7 +54,7 @@ def describe_suite(
 ) -> blocks.ReportBody:
     """Describe the report; with earlier reports of the suite, a page shows the trend.
 
-    What cases returned in the baseline, else in the latest of the earlier reports, is beside what they return now.
+    Results of a case are shown beside its results in the baseline, else in the latest of the earlier reports.
     """
     result, shown = report.result, Medium.FILES if _is_brief(report) else Medium.EVERYWHERE
     sections = _sections(report, earlier, baseline)

@@ -249,7 +249,7 @@ class Mapper:
     def check_filters(self, request: Mapping[str, Any], *, taken: bool) -> None:
         """Raise `RetrieverError` when a case has filters that neither the retriever nor the template takes.
 
-        Without its filters, a search is another one: its results would say nothing about the case.
+        The results of a search without the filters would say nothing about the case.
         """
         if request.get("filters") and not taken and "{filters}" not in json.dumps(self.request):
             raise RetrieverError(

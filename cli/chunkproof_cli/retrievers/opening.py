@@ -268,7 +268,7 @@ def open_choice(choice: RetrieverChoice, given: Options, cases: Sequence[TestCas
 def adapt_plan(plan: RunPlan, backend: Backend, jobs: int | None, *, judge_latency: bool) -> RunPlan:
     """Return the plan for this backend. A retriever states no stages, and a recorded run has no latency at all.
 
-    Latency is judged only of a service, unless asked for: a process on this machine says nothing about a served one.
+    Latency is judged only for a service, unless requested: a process on this machine says nothing about a service.
     """
     if not isinstance(backend, RetrieverBackend):
         return plan

@@ -363,7 +363,7 @@ class Profile:
     def write(self, body: str, total_ms: float | None = None, round_trip_ms: float | None = None) -> str:
         """Return a canonical response as JSON of this profile; with several queries, each in a list `responses`.
 
-        The canonical times are whole milliseconds. For a single query, those given replace them.
+        The canonical times are whole milliseconds. For a single query, the given times replace them.
         """
         response = RetrievalResponse.model_validate_json(body)
         if response.responses is not None:

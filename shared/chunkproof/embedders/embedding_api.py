@@ -66,8 +66,8 @@ class ConfiguredEmbedder:
 class ServiceEmbedder(ConfiguredEmbedder):
     """An embedder behind HTTP: its connections, and the endpoint that its errors name.
 
-    `PATH` and `ADDRESS` are its route and the settings of its address, `URL` the default of that, `KEY` the variable
-    of its key.
+    `PATH` is its route, `ADDRESS` names the settings of its address, `URL` is the default address, and `KEY` the
+    variable of its key.
     """
 
     service: ClassVar[str]

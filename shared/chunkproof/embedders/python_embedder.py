@@ -59,7 +59,7 @@ def _wrap(target: Any, config: EmbedderConfig, subject: str, *, show_messages: b
 class PythonEmbedder(ConfiguredEmbedder):
     """An `Embedder` that calls a function; its exceptions are `EmbeddingError`s with their class, line and message.
 
-    A text that the function does not want is its own matter: it should raise a `ValueError`, not cut the text.
+    The function should refuse a text that it cannot embed with a `ValueError`, and not cut it.
     """
 
     max_batch = 32

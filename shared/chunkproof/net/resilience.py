@@ -187,8 +187,8 @@ class UpstreamResponseTooLargeError(httpx.TransportError):
 class Endpoint:
     """One route of an API: its path, what it returns, and the errors that its failures become.
 
-    The last three are what messages advise to check: the settings of a refused request (4xx), what a service refuses
-    with 401 or 403 together with its setting, and the setting of the address.
+    Messages advise to check the last three: the settings of a refused request (4xx), what a 401 or 403 refuses with
+    its setting, and the setting of the address.
     """
 
     path: str

@@ -83,24 +83,24 @@ class Bucket:
     def read(self, key: str) -> bytes:
         """Read a whole object."""
         with self._translate_errors(key):
-            return bytes(_client().get_object(Bucket=self.name, Key=key)["Body"].read())
+            return bytes(aws_client().get_object(Bucket=self.name, Key=key)["Body"].read())
 
     def open(self, key: str) -> Any:
         """Open an object as a file that can be read once."""
         with self._translate_errors(key):
-            return _client().get_object(Bucket=self.name, Key=key)["Body"]
+            return aws_client().get_object(Bucket=self.name, Key=key)["Body"]
 
     def write(self, key: str, content: bytes, *, with_checksum: bool = False) -> None:
         """Create or replace an object; with its checksum, `sha256_of` does not need to read it."""
         with self._translate_errors(key):
             options = {"ChecksumAlgorithm": "SHA256"} if with_checksum else {}
-            _client().put_object(Bucket=self.name, Key=key, Body=content, **options)
+            aws_client().put_object(Bucket=self.name, Key=key, Body=content, **options)
 
     def create(self, key: str, content: bytes) -> bool:
         """Create an object; False if there is one."""
         try:
             with self._translate_errors(key):
-                _client().put_object(Bucket=self.name, Key=key, Body=content, IfNoneMatch="*")
+                aws_client().put_object(Bucket=self.name, Key=key, Body=content, IfNoneMatch="*")
         except ObjectStoreError as error:
             if error.reason in ("PreconditionFailed", "ConditionalRequestConflict"):
                 return False
@@ -110,13 +110,13 @@ class Bucket:
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
         with self._translate_errors(key):
-            _client().delete_object(Bucket=self.name, Key=key)
+            aws_client().delete_object(Bucket=self.name, Key=key)
 
     def sha256_of(self, key: str) -> str | None:
         """Return the SHA-256 of an object, from S3's own checksum if it has one; None if there is no such object."""
         try:
             with self._translate_errors(key):
-                head = _client().head_object(Bucket=self.name, Key=key, ChecksumMode="ENABLED")
+                head = aws_client().head_object(Bucket=self.name, Key=key, ChecksumMode="ENABLED")
         except NotFoundError:
             return None
         if checksum := head.get("ChecksumSHA256"):
@@ -126,18 +126,18 @@ class Bucket:
     def list_keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with the prefix, in order."""
         with self._translate_errors(prefix):
-            pages = _client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+            pages = aws_client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
             return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
     def upload(self, key: str, file: Path) -> None:
         """Create or replace an object from a file of any size."""
         with self._translate_errors(key):
-            _client().upload_file(str(file), self.name, key)
+            aws_client().upload_file(str(file), self.name, key)
 
     def download(self, key: str, file: Path) -> None:
         """Copy an object to a file."""
         with self._translate_errors(key):
-            _client().download_file(self.name, key, str(file))
+            aws_client().download_file(self.name, key, str(file))
 
     @contextmanager
     def _translate_errors(self, key: str) -> Iterator[None]:
@@ -170,7 +170,8 @@ def parse_address(address: str) -> tuple[Bucket, str]:
 
 
 @cache
-def _client(service: str = "s3") -> Any:
+def aws_client(service: str = "s3") -> Any:
+    """Return the client of a service of AWS."""
     import boto3
     from botocore.config import Config
 
@@ -178,11 +179,6 @@ def _client(service: str = "s3") -> Any:
     retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     limits = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "max_pool_connections": CONNECTIONS}
     return boto3.client(service, config=Config(**limits, retries=retries))
-
-
-def aws_client(service: str) -> Any:
-    """Return the client of a service of AWS."""
-    return _client(service)
 
 
 # A Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.

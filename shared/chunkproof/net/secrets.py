@@ -60,7 +60,7 @@ class Keys:
     """The headers that carry each service's key.
 
     The secret is read when a key is first needed. Without `CHUNKPROOF_SECRET_ARN` there is no call to AWS.
-    Messages name that setting, and never the secret's ARN: callers get them.
+    Messages name that setting, and never the secret's ARN, because callers see them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -90,7 +90,7 @@ class Keys:
     def derive(self, purpose: str) -> bytes:
         """Return a key for this purpose that all processes of a deployment have, made of its services' keys.
 
-        Without any key, only its addresses are left to make it of.
+        Without any key, it is made of the addresses alone.
         """
         own = self._settings
         keys = [self._key("QDRANT_API_KEY", own.qdrant_api_key), self._key("COHERE_API_KEY", own.cohere_api_key)]

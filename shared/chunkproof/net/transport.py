@@ -88,7 +88,7 @@ class DeadlineTransport(httpx.BaseTransport):
     def open_early(self, url: str) -> None:
         """Begin to open a connection to this address, in a thread, for the next request that needs a new one.
 
-        Whatever happens to it, it fails no request: one that failed, or takes half of the time left, is replaced.
+        It never fails a request: a connection that failed, or takes half of the time left, is replaced.
         """
 
         def connect() -> _Connection:

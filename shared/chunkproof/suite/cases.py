@@ -194,7 +194,9 @@ class TestCase(_Shared):
     @field_validator("expected_keywords")
     @classmethod
     def _keywords_have_words(cls, keywords: tuple[str, ...]) -> tuple[str, ...]:
-        if empty := {n: display_name(keyword) for n, keyword in enumerate(keywords) if not has_a_word(keyword)}:
+        if empty := {
+            n: display_name(keyword) for n, keyword in enumerate(keywords) if not any(map(_is_letter, keyword))
+        }:
             messages = (f"expected_keywords: {keyword} has no word in it" for keyword in empty.values())
             raise BrokenRules(*messages, at=list(empty))
         return keywords
@@ -372,11 +374,6 @@ def contains(text: str, keyword: str, *, ignore_accents: bool = False) -> bool:
         if not (begin and _are_joined(before, first)) and not _are_joined(last, after):
             return True
     return False
-
-
-def has_a_word(keyword: str) -> bool:
-    """Whether the keyword has a letter or a digit."""
-    return any(map(_is_letter, keyword))
 
 
 def _fold(text: str, ignore_accents: bool) -> str:

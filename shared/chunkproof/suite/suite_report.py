@@ -145,7 +145,7 @@ class ValidationReport(Model):
             f"Completed: {self.completed_at:%Y-%m-%d %H:%M:%S}",
             f"Duration: {self.duration_seconds:.1f}s",
         ]
-        body = [format_section(title, *lines) for title, *lines in sections]
+        body = ["\n".join([title, _LINE, *lines]) for title, *lines in sections]
         return "\n\n".join(["\n".join(head), *body]) + f"\n{_LINE}"
 
 
@@ -163,11 +163,6 @@ def _duration(*, started_at: datetime, completed_at: datetime, **_: object) -> f
 
 def _success_rate(*, successful_queries: int, total_queries: int, **_: object) -> float:
     return successful_queries / total_queries if total_queries else 0.0
-
-
-def format_section(title: str, *lines: str) -> str:
-    """Format a section in the layout of the summary."""
-    return "\n".join([title, _LINE, *lines])
 
 
 def build_validation_report(
