@@ -180,7 +180,8 @@ def _change_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     """Say what else changed, a sentence each."""
     same = "" if any(each.difference for each in comparison.changes) else "; no metric differs"
-    yield f"{comparison.cases} cases compared with {comparison.baseline} of {comparison.baseline_timestamp}{same}"
+    at = comparison.baseline_timestamp[:16].replace("T", " ")
+    yield f"{comparison.cases} cases compared with {comparison.baseline} of {at}{same}"
     for what, names in (("Newly failing", comparison.newly_failing), ("Newly passing", comparison.newly_passing)):
         yield f"{what}: {name_some(names, NAMED) or 'none'}"
     if comparison.failing_unpaired:
