@@ -127,6 +127,24 @@ def test_two_stores_can_fetch_a_collection_into_the_same_folder_at_the_same_time
         one.close()
 
 
+def test_a_folder_that_another_fetch_removes_before_it_is_locked_is_made_again(
+    published: PublishedCollections, store: PublishedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(published, tmp_path / "data", "one")
+    lost, make_folder = list[Path](), module_published.make_private_folder
+
+    def make_and_lose(folder: Path) -> None:
+        make_folder(folder)
+        if folder.suffix == ".part" and not lost:
+            lost.append(folder)
+            module_published.remove_partial(folder.parent)
+
+    monkeypatch.setattr(module_published, "make_private_folder", make_and_lose)
+    assert texts(store) == ["one"]
+    assert lost
+    assert not lost[0].exists()
+
+
 def test_functions_of_the_api_fetch_their_collection_when_they_start(
     published: PublishedCollections, store: PublishedStore, tmp_path: Path
 ) -> None:

@@ -45,9 +45,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 @click.command(epilog=EXAMPLES)
 @option("--stack NAME", "Check a deployed stack instead: its functions, Qdrant and embedder.")
 @option(
-    "--suite suites FILE*",
-    "A suite whose filters are checked for payload indexes. May be repeated.",
-    type=fetch_file,
+    "--suite suites FILE*", "A suite whose filters are checked for payload indexes. May be repeated.", type=fetch_file
 )
 @common_options
 @embedder_option

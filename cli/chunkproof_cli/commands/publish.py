@@ -38,11 +38,7 @@ Examples:
 @option("--rollback", "Go back to the version before the current one.")
 @option("--version version HASH", "Make this version the current one; its first digits suffice.")
 @option("--prune", "Delete old versions, and the parts that no version uses any more.")
-@option(
-    "--keep N",
-    "With --prune: how many versions to keep, counting the current one.",
-    type=click.IntRange(min=1),
-)
+@option("--keep N", "With --prune: how many versions to keep, counting the current one.", type=click.IntRange(min=1))
 @key_option
 @data_option(" that has the collection")
 @json_option

@@ -9,20 +9,8 @@ from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from chunkproof.base import errors
 from chunkproof.base.embedder_config import place_of
-from chunkproof.base.errors import (
-    ChunkproofError,
-    CollectionNotFoundError,
-    IncompleteScanError,
-    InvalidParameterError,
-    NotConfiguredError,
-    QueryTooLongError,
-    RateLimitedError,
-    ResponseTooLargeError,
-    UnavailableError,
-    VectorStoreRefusedError,
-    VectorStoreTimeoutError,
-)
 from chunkproof.base.request import Deadline, RequestTrace, tracing
 from chunkproof.base.settings import Settings
 from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder, check_embeddings
@@ -63,7 +51,7 @@ PROBED_POINTS = 5
 # To read which version is in force, at the start of a run.
 PIN_MS = 10_000
 MAX_COLLECTIONS = 1_000
-# Services are kept for so many tenants, the latest ones.
+# Services are kept for this many tenants, the latest ones.
 MAX_TENANTS = 64
 # Of a long run: seconds between attempts, long enough for a restart or a rate limit.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -107,7 +95,7 @@ class Services:
         trace.collection = resolved = name or self.settings.collection
         allowed = self.settings.allowed_collections
         if allowed and resolved not in {*allowed, self.settings.collection}:
-            raise CollectionNotFoundError(resolved)
+            raise errors.CollectionNotFoundError(resolved)
         return Collection(self, resolved, deadline or Deadline(self.settings.deadline_ms or PIN_MS), trace)
 
     def facts_of(self, collection: str) -> Facts:
@@ -130,7 +118,7 @@ class Services:
     def for_tenant(self, tenant: str) -> "Services":
         """Return the same services restricted to this tenant's points."""
         if self.settings.tenant_field is None:
-            raise NotConfiguredError("CHUNKPROOF_TENANT_FIELD is not set")
+            raise errors.NotConfiguredError("CHUNKPROOF_TENANT_FIELD is not set")
         with self._lock:
             own = self._tenants.pop(tenant, None)
             if own is None:
@@ -153,7 +141,9 @@ class Services:
         if isinstance(self.store, VersionedStore):
             return replace(self, store=self.store.at(versions), versions=versions)
         if versions:
-            raise InvalidParameterError("The run began with Store=edge, and this function has a server: start it again")
+            raise errors.InvalidParameterError(
+                "The run began with Store=edge, and this function has a server: start it again"
+            )
         return self
 
 
@@ -165,7 +155,7 @@ class Collection:
 
     __slots__ = ("deadline", "facts", "name", "services", "settings", "store", "trace")
     # After these errors, fewer points are asked for.
-    TOO_MUCH: ClassVar[tuple[type[Exception], ...]] = (ResponseTooLargeError,)
+    TOO_MUCH: ClassVar[tuple[type[Exception], ...]] = (errors.ResponseTooLargeError,)
 
     def __init__(self, services: Services, name: str, deadline: Deadline, trace: RequestTrace | None = None) -> None:
         self.services = services
@@ -252,7 +242,7 @@ class Collection:
             for point in quick.page(PAGE_POINTS, where=where).points:
                 chunk = payloads.chunk_of(point)
                 texts.setdefault(chunk.hashes[0], {})[chunk.text] = hashes.integrity_of(chunk)
-        except ChunkproofError:
+        except errors.ChunkproofError:
             return replace(hashes, sources=hashes.sources | doubtful.keys())
         found = {digits for digits, seen in texts.items() if len(seen) > 1 and "verified" not in seen.values()}
         self.facts.hashes = replace(hashes, sources=hashes.sources | found)
@@ -284,7 +274,7 @@ class Collection:
 
         That takes at most half of the time left. Errors are left to the results.
         """
-        with suppress(ChunkproofError):
+        with suppress(errors.ChunkproofError):
             _ = self.within(self.deadline.less(self.deadline.remaining_ms() / 2)).hashes
 
     def forget(self) -> None:
@@ -293,7 +283,7 @@ class Collection:
         self.facts = self.services.facts_of(self.name)
 
     def has_changed(self) -> bool:
-        """Ask the store again, and say whether the vector config differs from the one that was remembered."""
+        """Ask the store again; return whether the vector config has changed."""
         before = self.facts.vector
         self.forget()
         return before is not None and self.vector != before
@@ -302,7 +292,7 @@ class Collection:
 
     @property
     def embedder(self) -> Embedder | None:
-        """Its own embedder, or that of all collections without one."""
+        """The embedder of this collection, or the common one of collections without their own."""
         queries = self.facts.queries
         return queries.embedder if queries else self.services.embedders.get(self.name, self.services.embedder)
 
@@ -310,7 +300,7 @@ class Collection:
         """Return its embedder; `NotConfiguredError` says how to get one."""
         embedder = self.embedder
         if embedder is None:
-            raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
+            raise errors.NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
         return embedder
 
     @property
@@ -348,7 +338,7 @@ class Collection:
         def embed(batch: Sequence[str]) -> Sequence[Vector]:
             return self.ask(lambda deadline: check_embeddings(model.embed(batch, input_type, deadline), len(batch)))
 
-        too_long = (QueryTooLongError, InvalidParameterError)
+        too_long = (errors.QueryTooLongError, errors.InvalidParameterError)
         return list(call_in_batches(embed, texts, model.max_batch, too_long, lambda _text: [None]))
 
     # Its points
@@ -409,7 +399,9 @@ class Collection:
 
         page = self.ask(scroll)
         if page.next_id is not None and not page.points:
-            raise IncompleteScanError(self.store.host, f"a page of {self.name} had no points, and was not the last")
+            raise errors.IncompleteScanError(
+                self.store.host, f"a page of {self.name} had no points, and was not the last"
+            )
         return page
 
     def first_points(self, limit: int, *, with_vector: str | None = None) -> Page:
@@ -480,7 +472,7 @@ class LongRun(Collection):
     """
 
     __slots__ = ("_new_deadline", "_pauses", "_wait")
-    TOO_MUCH = (ResponseTooLargeError, VectorStoreTimeoutError)
+    TOO_MUCH = (errors.ResponseTooLargeError, errors.VectorStoreTimeoutError)
 
     def __init__(
         self,
@@ -513,8 +505,8 @@ class LongRun(Collection):
         for pause in self._pauses:
             try:
                 return call(self.deadline)
-            except (UnavailableError, RateLimitedError) as error:
-                if isinstance(error, NotConfiguredError | VectorStoreRefusedError):
+            except (errors.UnavailableError, errors.RateLimitedError) as error:
+                if isinstance(error, errors.NotConfiguredError | errors.VectorStoreRefusedError):
                     raise
                 self._wait(min(MAX_PAUSE, max(pause, error.retry_after or 0.0)))
         return call(self.deadline)
@@ -543,7 +535,7 @@ class ScanCheck:
         first = None if start is None else (isinstance(start, str), start)
         is_behind = first is not None and order[:1] < [first] and bool(order)
         if is_behind or (next_id is not None and next_id == start) or any(a >= b for a, b in pairwise(order)):
-            raise IncompleteScanError(self._host, f"points of {self._name} came twice, or in another order")
+            raise errors.IncompleteScanError(self._host, f"points of {self._name} came twice, or in another order")
         self._seen += len(ids)
         return self._check_end(ids) if next_id is None else next_id
 
@@ -563,7 +555,7 @@ class ScanCheck:
             return None
         found = f"{self._seen:,} points of {self._name} were read, but it has {'more' if is_followed else f'{after:,}'}"
         reason = "if it was written to meanwhile, run this again, else the server returns other points than it counts"
-        raise IncompleteScanError(self._host, f"{found}: {reason}")
+        raise errors.IncompleteScanError(self._host, f"{found}: {reason}")
 
 
 def next_size(size: int, page: Page) -> int:

@@ -27,7 +27,7 @@ from chunkproof.stores.store_port import Point, Vector
 SAME = 0.999
 # The same model, with vectors that were stored in fewer bits: close enough for a whole collection.
 AGREES = 0.99
-# A vector for searches by words has at least so many words in common with its text.
+# A vector for searches by words has at least this many words in common with its text.
 LEAST_WORDS = 0.5
 # Likely the same model, with other preprocessing or another input type; another text or model gives far less.
 SIMILAR = 0.90
@@ -261,7 +261,7 @@ class VectorJudge:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the vectors of the whole collection are not those of their texts."""
+        """Whether the vectors of the whole collection do not belong to their texts."""
         # Parts of texts, or texts with a title, are far from the whole text too, but by no coincidence near it.
         size = len(self._sample[0][1]) if self._sample else 1
         return self.usual < ANOTHER_MODEL and not is_no_coincidence(self.usual, size)

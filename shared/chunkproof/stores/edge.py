@@ -93,7 +93,7 @@ class EdgeStore(QdrantStore, WritableStore):
         return read(answer)
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
-        """Return how a collection is made, or how the one on a server is of which it is a copy."""
+        """Return the layout of a collection; for a copy, the layout of the collection on the server."""
         with self._reading(collection) as shard:
             return shard.layout
 
@@ -132,7 +132,7 @@ class EdgeStore(QdrantStore, WritableStore):
             unpack_shard(snapshot, folder, layout, word_fields)
 
     def rename(self, collection: str, name: str) -> None:
-        """Give a collection another name, in place of the one that had it."""
+        """Rename a collection, replacing any collection of that name."""
         check_collection_name(name)
         if name in self._folder.names():
             self.drop(name)

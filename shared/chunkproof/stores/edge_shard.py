@@ -37,9 +37,9 @@ from chunkproof.stores.store_port import Json, Layout, PointId
 
 # The file in which the engine keeps the configuration of a shard.
 CONFIG = "edge_config.json"
-# How the collection was made, or how the one is of which it is a copy.
+# The layout of the collection; for a copy, the layout of its original.
 LAYOUT = "layout.json"
-# Of a large collection, the fields of so many payloads are looked at, and so many of them get an index.
+# In a large collection, the fields of this many payloads are read, and this many fields get an index.
 SAMPLE_PAYLOADS = 100
 MAX_INDEXES = 20
 # A longer text is content, which is not filtered by as a whole.

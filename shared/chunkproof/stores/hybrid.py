@@ -35,7 +35,7 @@ else:
         return float(sum(map(mul, one, other)))
 
 
-# Comparing so many vectors with each other takes a fraction of a second.
+# Comparing this many vectors with each other takes a fraction of a second.
 MAX_COMPARED = 100
 # So many times more results are requested when those at hand do not fill the groups.
 GROWTH = 4
@@ -138,7 +138,7 @@ def _search_fused_groups(store: QdrantStore, query: StoreQuery, grouping: Groupi
 
 
 def _only_group(grouping: Grouping) -> Json:
-    """Return what a search reads of which groups are formed here, from many more points than are returned."""
+    """Return the search for groups that are formed here: it reads many more points than are returned."""
     return {"with_payload": [qdrant_key(grouping.field)], "with_vector": False}
 
 
@@ -228,7 +228,7 @@ def score_searches(query: StoreQuery) -> list[Json]:
 
 
 def is_grouped_by_store(query: StoreQuery) -> bool:
-    """Whether the store forms the groups; those of a fused search are formed by `rank_points`.
+    """Whether the store forms the groups; groups of a fused search are formed by `rank_points`.
 
     A server searches more candidates for groups than were asked for, so that the ranks of the legs would not be those
     that were fused. And it knows no threshold of fused results, which would leave groups empty.
@@ -278,7 +278,7 @@ def _fusion(fusion: Fusion) -> Json:
 
 
 def rank_points(query: StoreQuery, results: Sequence[Sequence[Point]]) -> list[Point]:
-    """Return the results of a query from those of its searches, in the order of `searches_of`."""
+    """Merge the results of the searches of a query, in the order of `searches_of`."""
     points = results[0]
     if query.dense and query.text:
         # Of points with the same fused score, Qdrant returns one or the other first.

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -24,13 +24,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import Field, TypeAdapter
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    CollectionNotFoundError,
-    CorruptChunkError,
-    InvalidParameterError,
-    NotFoundError,
-)
+from chunkproof.base import errors
 from chunkproof.base.files import make_private_folder
 from chunkproof.net.s3 import Bucket, NoBucketError, ObjectStoreError, map_in_parallel
 from chunkproof.stores.edge_folder import data_ranges
@@ -39,7 +33,7 @@ FORMAT = 1
 # Large enough that requests do not count, small enough that sixteen at a time share the bandwidth.
 PART_BYTES = 8 << 20
 EARLIER_VERSIONS = 20
-# The list of files beside those that were fetched: the next version reuses what did not change.
+# The list of files, beside the fetched files: the next version reuses what did not change.
 PARTS_FILE = ".version.json"
 # The folders of what is being fetched.
 PARTIAL = ".*.part"
@@ -53,7 +47,7 @@ Size = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class DamagedVersionError(CorruptChunkError):
+class DamagedVersionError(errors.CorruptChunkError):
     """What was fetched is not what was published."""
 
 
@@ -111,7 +105,7 @@ class Version:
         except (ValueError, AttributeError, RecursionError):
             raise DamagedVersionError(f"A published list of files is damaged: {AGAIN}") from None
         if published != FORMAT:
-            raise InvalidParameterError(
+            raise errors.InvalidParameterError(
                 "The collection was published by another version of Chunkproof: update this one"
             )
         for file in version.files:
@@ -184,8 +178,8 @@ class PublishedCollections:
             return TypeAdapter(Pointer).validate_json(self.bucket.read(_pointer_key(collection)))
         except NoBucketError:
             raise
-        except NotFoundError:
-            raise CollectionNotFoundError(collection) from None
+        except errors.NotFoundError:
+            raise errors.CollectionNotFoundError(collection) from None
         except ValueError:
             raise DamagedVersionError(f"The pointer of {collection} does not name a version: {AGAIN}") from None
 
@@ -193,7 +187,7 @@ class PublishedCollections:
         """Return the files of a version; the list itself is checked against its hash."""
         try:
             content = self.bucket.read(_version_key(digest))
-        except NotFoundError:
+        except errors.NotFoundError:
             raise DamagedVersionError(f"The list of files of version {digest[:12]} is missing: {AGAIN}") from None
         if sha256(content).hexdigest() != digest:
             raise DamagedVersionError(f"The list of files of version {digest[:12]} was changed after it was published")
@@ -210,7 +204,7 @@ class PublishedCollections:
                 with (folder / path).open("rb") as file:
                     data = os.pread(file.fileno(), part.length, part.offset)
                 if sha256(data).hexdigest() != part.sha256:
-                    raise InvalidParameterError(f"{path} was changed while it was published: publish it again")
+                    raise errors.InvalidParameterError(f"{path} was changed while it was published: publish it again")
                 self.bucket.write(key, data, with_checksum=True)
             return part.length
 
@@ -223,7 +217,7 @@ class PublishedCollections:
         """Put a version in force: one object, replaced in one step."""
         try:
             before: Pointer | None = self.pointer(collection)
-        except (CollectionNotFoundError, DamagedVersionError):
+        except (errors.CollectionNotFoundError, DamagedVersionError):
             before = None
         past = () if before is None else before.versions
         return self._write_pointer(collection, digest, tuple(one for one in past if one != digest))
@@ -232,7 +226,7 @@ class PublishedCollections:
         """Put the version before the current one in force; the next roll-back goes one further back."""
         before = self.pointer(collection)
         if not before.earlier:
-            raise InvalidParameterError(f"Collection {collection} has no version before {before.version[:12]}")
+            raise errors.InvalidParameterError(f"Collection {collection} has no version before {before.version[:12]}")
         digest = self.version(before.earlier[0]).digest
         return self._write_pointer(collection, digest, before.earlier[1:], (before.version, *before.later))
 
@@ -271,7 +265,7 @@ class PublishedCollections:
         found = [one for one in pointer.versions if one.startswith(prefix)]
         if len(found) != 1:
             known = ", ".join(one[:12] for one in pointer.versions)
-            raise InvalidParameterError(f"{prefix} is not one version of {collection}: they are {known}")
+            raise errors.InvalidParameterError(f"{prefix} is not one version of {collection}: they are {known}")
         return self.version(found[0])
 
     def fetch(self, version: Version, target: Path, reuse: Path | None = None) -> None:
@@ -317,7 +311,7 @@ class PublishedCollections:
                 sleep(PAUSE_S * 2 ** (attempt - 1))
             try:
                 data = self.bucket.read(_part_key(part.sha256))
-            except NotFoundError:
+            except errors.NotFoundError:
                 raise DamagedVersionError(f"A part of {name} is missing: {AGAIN}") from None
             except ObjectStoreError as error:
                 if error.is_misconfigured or attempt == PART_ATTEMPTS - 1:
@@ -341,7 +335,9 @@ class PinnedCollections(PublishedCollections):
     def pointer(self, collection: str) -> Pointer:
         """Return the version that was chosen."""
         if collection not in self.versions:
-            raise InvalidParameterError(f"The run began without a published version of {collection}: start it again")
+            raise errors.InvalidParameterError(
+                f"The run began without a published version of {collection}: start it again"
+            )
         return Pointer(self.versions[collection], "")
 
 
@@ -356,7 +352,7 @@ def _index_parts(folder: Path) -> dict[str, tuple[Path, Part]]:
 def _read_list(folder: Path) -> Version | None:
     try:
         return Version.from_json((folder / PARTS_FILE).read_bytes())
-    except (OSError, ChunkproofError):
+    except (OSError, errors.ChunkproofError):
         return None
 
 
@@ -372,7 +368,7 @@ def _read_part(path: Path, part: Part) -> bytes | None:
 
 @contextmanager
 def _partial_folder(target: Path, version: Version) -> Iterator[Path]:
-    """Return a locked folder for what is fetched: the one that an interrupted fetch left, or a new one."""
+    """Return a locked folder for a fetch: a folder that an interrupted fetch left, or a new one."""
     with ExitStack() as locks:
         for partial in target.parent.glob(PARTIAL):
             if _lock(partial, locks):
@@ -380,19 +376,27 @@ def _partial_folder(target: Path, version: Version) -> Iterator[Path]:
                     break
                 shutil.rmtree(partial, ignore_errors=True)
         else:
-            partial = target.with_name(f".{token_hex(8)}.part")
-            make_private_folder(partial)
-            _lock(partial, locks)
+            partial = _make_partial(target, locks)
             (partial / PARTS_FILE).write_bytes(version.to_json())
         yield partial
 
 
+def _make_partial(target: Path, locks: ExitStack) -> Path:
+    """Make a locked folder; before it is locked, another fetch may take it for an abandoned one and remove it."""
+    while True:
+        partial = target.with_name(f".{token_hex(8)}.part")
+        make_private_folder(partial)
+        if _lock(partial, locks) and partial.is_dir():
+            return partial
+
+
 def remove_partial(folder: Path) -> None:
     """Remove what interrupted fetches left in a folder; one that another process or thread fills stays."""
-    for partial in folder.rglob(PARTIAL):
-        with ExitStack() as locks:
-            if _lock(partial, locks):
-                shutil.rmtree(partial, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another fetch ended, and its folder is gone
+        for partial in folder.rglob(PARTIAL):
+            with ExitStack() as locks:
+                if _lock(partial, locks):
+                    shutil.rmtree(partial, ignore_errors=True)
 
 
 def _lock(partial: Path, locks: ExitStack) -> bool:

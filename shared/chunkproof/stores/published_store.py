@@ -17,12 +17,7 @@ from threading import Lock, Thread
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    NotConfiguredError,
-    VectorStoreTimeoutError,
-    VectorStoreUnavailableError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import Deadline, run_with_timeout
 from chunkproof.contract.conditions import Condition
 from chunkproof.net.resilience import CircuitBreaker, CircuitOpenError
@@ -86,7 +81,7 @@ class PublishedStore(QdrantStore, VersionedStore):
         """Fetch a collection before the first request, as far as the time suffices; a failure is that request's."""
         try:
             self._start_fetching(collection).result(seconds)
-        except (ChunkproofError, FutureTimeoutError) as error:
+        except (errors.ChunkproofError, FutureTimeoutError) as error:
             log.warning("Collection is not ready yet", extra={"collection": collection, "why": type(error).__name__})
 
     def version(self, collection: str, deadline: Deadline) -> str:
@@ -96,7 +91,7 @@ class PublishedStore(QdrantStore, VersionedStore):
     def at(self, versions: Mapping[str, str]) -> "PublishedStore":
         """Return a store with exactly these versions, fetched and open, wherever the pointers are by then.
 
-        The disk holds the versions of one run: those of the run before are removed.
+        The disk holds the versions of one run: versions of the run before are removed.
         """
         with self._pin_lock:
             if self._pinned is None or self._pinned[0] != versions:
@@ -186,12 +181,12 @@ class PublishedStore(QdrantStore, VersionedStore):
     def _fetch_and_open(self, collection: str, outcome: "Future[_Opened]") -> None:
         try:
             outcome.set_result(self._fetch_newest(collection))
-        except ChunkproofError as error:
+        except errors.ChunkproofError as error:
             log.exception("Collection could not be fetched", extra={"collection": collection, "code": error.code})
             outcome.set_exception(error)
         except Exception as error:
             log.exception("Collection could not be fetched", extra={"collection": collection})
-            outcome.set_exception(VectorStoreUnavailableError(self.host, type(error).__name__))
+            outcome.set_exception(errors.VectorStoreUnavailableError(self.host, type(error).__name__))
 
     def _fetch_newest(self, collection: str) -> _Opened:
         from chunkproof.stores.edge import EdgeStore
@@ -232,7 +227,7 @@ class PublishedStore(QdrantStore, VersionedStore):
         self._folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self._folder).free + sum(map(allocated_bytes, folder.glob(PARTIAL)))
         if version.stored_bytes + SPARE_BYTES > free:
-            raise VectorStoreUnavailableError(
+            raise errors.VectorStoreUnavailableError(
                 self.host,
                 f"collection {version.collection} takes {version.stored_bytes >> 20} MB on disk, and "
                 f"{free >> 20} MB are free; a function has 10,240 MB, for two versions",
@@ -242,7 +237,7 @@ class PublishedStore(QdrantStore, VersionedStore):
         try:
             return outcome.result(deadline.remaining_ms() / 1000)
         except FutureTimeoutError:
-            raise VectorStoreTimeoutError(
+            raise errors.VectorStoreTimeoutError(
                 self.host, f"collection {collection} is still being fetched; try again in some seconds"
             ) from None
 
@@ -257,18 +252,18 @@ class PublishedStore(QdrantStore, VersionedStore):
             is_probe = self._breaker.admit()
         except CircuitOpenError as opened:
             reason = "S3 failed repeatedly; calls to it are paused for a moment"
-            raise VectorStoreUnavailableError(self.host, reason, retry_after=opened.retry_after) from None
+            raise errors.VectorStoreUnavailableError(self.host, reason, retry_after=opened.retry_after) from None
         failed: bool | None = False
         try:
             yield
         except TimeoutError:
             failed = True
-            raise VectorStoreTimeoutError(self.host, "S3 did not respond in time") from None
+            raise errors.VectorStoreTimeoutError(self.host, "S3 did not respond in time") from None
         except ObjectStoreError as error:
             failed = not error.is_misconfigured
             if error.is_misconfigured:
                 raise _not_configured(error.reason) from error
-            raise VectorStoreUnavailableError(self.host, f"S3 failed ({error.reason})") from error
+            raise errors.VectorStoreUnavailableError(self.host, f"S3 failed ({error.reason})") from error
         except NoBucketError as error:
             raise _not_configured("NoSuchBucket") from error
         except OSError:  # such as a full disk
@@ -278,8 +273,8 @@ class PublishedStore(QdrantStore, VersionedStore):
             self._breaker.record(failed=failed, is_probe=is_probe)
 
 
-def _not_configured(reason: str) -> NotConfiguredError:
-    return NotConfiguredError(
+def _not_configured(reason: str) -> errors.NotConfiguredError:
+    return errors.NotConfiguredError(
         f"The published collections cannot be read from S3 ({reason}): check CHUNKPROOF_PUBLISHED_BUCKET, and that the "
         "function's role has s3:GetObject and s3:ListBucket"
     )

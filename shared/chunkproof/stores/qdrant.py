@@ -14,12 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chunkproof.base.errors import (
-    InvalidParameterError,
-    StrictModeError,
-    VectorStoreRefusedError,
-    VectorStoreUnavailableError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import (
     Absent,
@@ -70,7 +65,7 @@ SCORE_STEP = 1e-6
 _FORBIDDEN = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
 # Ids in a page, where points are counted by reading them.
 COUNTED = 10_000
-# The engine scores so many points in some ten milliseconds.
+# The engine scores this many points in about ten milliseconds.
 MAX_SCORED = 10_000
 
 
@@ -86,13 +81,13 @@ def has_edge() -> bool:
 def open_edge_store(folder: Path) -> "EdgeStore":
     """Open the embedded store in a folder; raise `VectorStoreUnavailableError` on a machine without Qdrant Edge."""
     if not has_edge():
-        raise VectorStoreUnavailableError(str(folder), NO_EDGE)
+        raise errors.VectorStoreUnavailableError(str(folder), NO_EDGE)
     from chunkproof.stores.edge import EdgeStore
 
     return EdgeStore(folder)
 
 
-class UnknownRouteError(VectorStoreUnavailableError):
+class UnknownRouteError(errors.VectorStoreUnavailableError):
     """The server is older than the request, or is not Qdrant."""
 
 
@@ -179,7 +174,7 @@ class QdrantStore(VectorStore):
         return [rank_dense(query, points) for query, points in zip(queries, results, strict=True)]
 
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
-        """Return the scores of random points, which a server draws (from Qdrant 1.11 on); of few here, those of all."""
+        """Return the scores of random points, which a server draws (from 1.11 on); here, of all if there are few."""
         of_all = False
         if self.is_embedded:
             count = self.count(query.collection, query.where, deadline)
@@ -208,7 +203,7 @@ class QdrantStore(VectorStore):
                 return [self.call("POST /points/query", deadline, collection, searches[0], where, read=read_one)]
             body = {"searches": searches}
             return self.call("POST /points/query/batch", deadline, collection, body, where, read=read)
-        except StrictModeError:
+        except errors.StrictModeError:
             if not self.has_lower_limit(collection, limit, deadline):
                 raise
             return self.run(collection, searches, where, deadline)
@@ -268,7 +263,7 @@ class QdrantStore(VectorStore):
             return self.call(
                 "POST /points/count", deadline, collection, body, where, read=lambda found: int(found["count"])
             )
-        except StrictModeError:  # it may forbid exact counts
+        except errors.StrictModeError:  # it may forbid exact counts
             return self._count_ids(collection, where, deadline)
 
     def _count_ids(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
@@ -300,7 +295,7 @@ class QdrantStore(VectorStore):
 
         try:
             return self._call_limited("POST /facet", deadline, collection, body, read=read)
-        except (VectorStoreRefusedError, UnknownRouteError):
+        except (errors.VectorStoreRefusedError, UnknownRouteError):
             return None
 
     def read_points(
@@ -349,7 +344,7 @@ class QdrantStore(VectorStore):
         sent = body if limit is None else {**body, "limit": min(body["limit"], limit)}
         try:
             return self.call(operation, deadline, collection, sent, where, read=read)
-        except StrictModeError:
+        except errors.StrictModeError:
             if not self.has_lower_limit(collection, limit, deadline):
                 raise
             return self._call_limited(operation, deadline, collection, body, where, read=read)
@@ -371,7 +366,7 @@ def is_invalid_collection_name(collection: str) -> bool:
 def check_collection_name(collection: str) -> None:
     """Raise `InvalidParameterError` if no collection can have this name."""
     if is_invalid_collection_name(collection):
-        raise InvalidParameterError(f"No collection can be named {collection}")
+        raise errors.InvalidParameterError(f"No collection can be named {collection}")
 
 
 def dense_search(query: StoreQuery) -> Json:

@@ -27,18 +27,7 @@ import httpx
 from pydantic_core import from_json, to_json
 
 from chunkproof import __version__
-from chunkproof.base.errors import (
-    ChunkproofError,
-    CollectionNotFoundError,
-    IndexRequiredError,
-    RateLimitedError,
-    RequestTooLargeError,
-    ResponseTooLargeError,
-    StrictModeError,
-    VectorStoreRefusedError,
-    VectorStoreTimeoutError,
-    VectorStoreUnavailableError,
-)
+from chunkproof.base import errors
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import Condition
 from chunkproof.net.resilience import CircuitOpenError, UpstreamResponseTooLargeError, retry_after
@@ -153,11 +142,11 @@ class ServerStore(QdrantStore, WritableStore):
         need an index.
         """
         if collection and is_invalid_collection_name(collection):
-            raise CollectionNotFoundError(collection)
+            raise errors.CollectionNotFoundError(collection)
         method, _, path = operation.partition(" ")
         content = None if body is None else to_json(body)
         if content and len(content) > MAX_REQUEST_BYTES and method == "POST":
-            raise RequestTooLargeError(
+            raise errors.RequestTooLargeError(
                 f"The request to Qdrant has {len(content) >> 20} MB, and Qdrant takes {MAX_REQUEST_BYTES >> 20}: send "
                 "fewer queries at a time, or smaller filters"
             )
@@ -178,20 +167,20 @@ class ServerStore(QdrantStore, WritableStore):
             raise connection_error(self.host, error.source) from None
         except self._sdk.ResourceExhaustedResponse as error:  # a 429
             raise rate_limit_error(self.host, error.retry_after_s) from None
-        except ChunkproofError:
+        except errors.ChunkproofError:
             raise  # some are a ValueError
         except NOT_QDRANT as error:
             raise connection_error(self.host, error) from None
 
     def _missing_index(
         self, collection: str, where: tuple[Condition, ...], deadline: Deadline
-    ) -> IndexRequiredError | None:
+    ) -> errors.IndexRequiredError | None:
         description = self.describe(collection, deadline)
         if not description.needs_indexes:
             return None
         for field, schema in required_indexes(where):
             if description.indexed_fields.get(field) not in USABLE_INDEXES[schema]:
-                return IndexRequiredError(collection, field, schema)
+                return errors.IndexRequiredError(collection, field, schema)
         return None
 
 
@@ -282,45 +271,45 @@ def is_from_qdrant(content: bytes) -> bool:
         return False
 
 
-def response_error(host: str, response: Any, collection: str) -> ChunkproofError:
+def response_error(host: str, response: Any, collection: str) -> errors.ChunkproofError:
     """Return the error for the SDK's `UnexpectedResponse`, whose status is not a success."""
     status, wait = response.status_code or 0, retry_after(response.headers)
     if status == 404 and collection and is_from_qdrant(response.content):
-        return CollectionNotFoundError(collection)
+        return errors.CollectionNotFoundError(collection)
     if status == 429:
         return rate_limit_error(host, wait)
     if status in (401, 403):
-        return VectorStoreUnavailableError(host, "Qdrant refused the key; check QDRANT_API_KEY")
+        return errors.VectorStoreUnavailableError(host, "Qdrant refused the key; check QDRANT_API_KEY")
     if status in (408, 504):
-        return VectorStoreTimeoutError(host, f"Qdrant timed out ({status})", retry_after=wait)
+        return errors.VectorStoreTimeoutError(host, f"Qdrant timed out ({status})", retry_after=wait)
     if status in (400, 422):
         is_strict = b"exceeded" in response.content or b"disabled" in response.content  # it has no code of its own
-        refused = StrictModeError if is_strict else VectorStoreRefusedError
+        refused = errors.StrictModeError if is_strict else errors.VectorStoreRefusedError
         return refused(host, f"Qdrant refused the request ({status})")
-    kind = UnknownRouteError if status in (404, 405) else VectorStoreUnavailableError
+    kind = UnknownRouteError if status in (404, 405) else errors.VectorStoreUnavailableError
     return kind(host, f"Qdrant answered {status}", retry_after=wait)
 
 
-def rate_limit_error(host: str, wait: float | None) -> RateLimitedError:
+def rate_limit_error(host: str, wait: float | None) -> errors.RateLimitedError:
     """Return the error for a 429."""
-    return RateLimitedError(f"Qdrant at {host} limits the rate of requests", retry_after=wait)
+    return errors.RateLimitedError(f"Qdrant at {host} limits the rate of requests", retry_after=wait)
 
 
-def connection_error(host: str, cause: BaseException | None) -> ChunkproofError:
+def connection_error(host: str, cause: BaseException | None) -> errors.ChunkproofError:
     """Return the error for a missing response, or for one that is not Qdrant's."""
-    if isinstance(cause, ChunkproofError):  # the key could not be read
+    if isinstance(cause, errors.ChunkproofError):  # the key could not be read
         return cause
     if isinstance(cause, CircuitOpenError):
         reason = "Qdrant failed repeatedly; calls to it are paused for a moment"
-        return VectorStoreUnavailableError(host, reason, retry_after=cause.retry_after)
+        return errors.VectorStoreUnavailableError(host, reason, retry_after=cause.retry_after)
     if isinstance(cause, UpstreamResponseTooLargeError):
-        return ResponseTooLargeError(f"Qdrant at {host} sent {cause}; request fewer results")
+        return errors.ResponseTooLargeError(f"Qdrant at {host} sent {cause}; request fewer results")
     if isinstance(cause, httpx.TimeoutException):
-        return VectorStoreTimeoutError(host, "Qdrant did not answer in time")
+        return errors.VectorStoreTimeoutError(host, "Qdrant did not answer in time")
     if isinstance(cause, httpx.ConnectError):
-        return VectorStoreUnavailableError(host, "The connection failed; check QDRANT_URL")
+        return errors.VectorStoreUnavailableError(host, "The connection failed; check QDRANT_URL")
     if isinstance(cause, httpx.TransportError):
-        return VectorStoreUnavailableError(host, "The connection was closed before the response was complete")
+        return errors.VectorStoreUnavailableError(host, "The connection was closed before the response was complete")
     # Only the class: the message of a validation error quotes the response.
     log.warning("the response is not Qdrant's", extra={"cause": type(cause).__name__})
-    return VectorStoreUnavailableError(host, "The server at this address does not speak Qdrant's API")
+    return errors.VectorStoreUnavailableError(host, "The server at this address does not speak Qdrant's API")

@@ -71,7 +71,7 @@ class Description:
 
     `indexed_fields` maps a payload field to the type of its index. With `needs_indexes`, filters may use only those.
     `sparse_vectors` maps the name of a sparse vector to its modifier. `quantization` is how vectors are compressed.
-    `text_fields` are the payload fields with a text index that ranks by BM25. `indexed_vectors_count` is that of dense
+    `text_fields` are the payload fields with a text index that ranks by BM25. `indexed_vectors_count` counts dense
     vectors. `max_limit` is the highest limit of a request that a server's strict mode allows.
     """
 
@@ -161,7 +161,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class StoreQuery:
-    """A search with a dense leg, a text leg, or both, whose candidates (so many of each) are then fused.
+    """A search with a dense leg, a text leg, or both; then `candidates` of each leg are fused.
 
     `where` applies to every leg. Without `candidates`, each leg has as many as the limit. With `diversity` (0 to 1),
     results are selected among the candidates by maximal marginal relevance. With a text leg they are compared by the
@@ -191,13 +191,7 @@ class StoreQuery:
     def single_legs(self) -> "dict[str, StoreQuery]":
         """Return each leg as a search of its own for all of its candidates, without payloads and vectors."""
         alone = replace(
-            self,
-            limit=self.depth,
-            with_vector=None,
-            with_payload=False,
-            candidates=0,
-            grouping=None,
-            diversity=None,
+            self, limit=self.depth, with_vector=None, with_payload=False, candidates=0, grouping=None, diversity=None
         )
         legs = {"dense": replace(alone, text=None), "text": replace(alone, dense=None)}
         return {name: leg for name, leg in legs.items() if leg.dense or leg.text}
@@ -274,7 +268,7 @@ class VectorStore(Protocol):
 
 @runtime_checkable
 class VersionedStore(VectorStore, Protocol):
-    """A store of published collections: each has versions, one of which is in force."""
+    """A store of published collections: each has versions, and one version is in force."""
 
     def prepare(self, collection: str, seconds: float) -> None:
         """Fetch a collection before the first request, as far as the time suffices."""
