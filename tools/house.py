@@ -37,8 +37,8 @@ LIMITS = {
     "files, warm search": 18,
     "functions, warm search": 129,
     "files, warm validation": 17,
-    "calls, warm search": 2_200,
-    "calls, warm validation": 3_100,
+    "calls, warm search": 1_900,
+    "calls, warm validation": 3_000,
 }
 
 

@@ -1,8 +1,8 @@
-"""Cohere's embedding and reranking models, called through the HTTP client of Cohere's SDK.
+"""Cohere's embedding and reranking models, called with the headers of Cohere's SDK.
 
 `cohere.ClientV2` is not used: building one imports a model for every chat event and a tokenizer (0.4 s and 25 MB,
 docs/guides/performance.md), and its `embed` handles each number of a vector in Python. `SyncClientWrapper`, on which
-`ClientV2` is built, adds the SDK's headers and builds its URLs; that is all that these calls need. The layer pins
+`ClientV2` is built, makes the SDK's headers; that is all that these calls need. The layer pins
 the SDK, and tests/integration/test_light_sdk_imports.py fails when a release no longer fits.
 """
 
@@ -70,7 +70,8 @@ class _CohereApi:
         url = base_url or DEFAULT_URL
         self._host = host_of(url)
         sdk = SyncClientWrapper(token=PLACEHOLDER_KEY, base_url=url, max_retries=0, httpx_client=http)
-        self._request = sdk.httpx_client.request
+        # Once: for each request, its HTTP client would look at each header in Python, a tenth of a search's calls.
+        self._http, self._url, self._headers = http, url.rstrip("/"), {**sdk.get_headers(), **HEADERS}
 
     def post(
         self,
@@ -81,8 +82,8 @@ class _CohereApi:
         refusal: Refusal = lambda _status, _text: None,
     ) -> Result:
         """Send a request and return what `read` takes from the response; see `ServiceCall.run`."""
-        # As bytes: the SDK would look at each value of a `json` in Python.
-        send = partial(self._request, endpoint.path, method="POST", content=to_json(body), headers=HEADERS)
+        url = f"{self._url}/{endpoint.path}"
+        send = partial(self._http.request, "POST", url, content=to_json(body), headers=self._headers)
         return ServiceCall(endpoint, self._host, str(body["model"])).run(send, read, deadline, refusal)
 
 
