@@ -44,7 +44,6 @@ if type(sys.modules["asyncio"]) is _Deferred:
 DEFAULT_URL = "https://api.cohere.com"
 # The SDK requires a key; the transport replaces this one by the real key.
 PLACEHOLDER_KEY = "unset"
-HEADERS = {"content-type": "application/json"}
 RERANK = Endpoint(
     "v2/rerank",
     returns="ranking",
@@ -68,10 +67,10 @@ class _CohereApi:
 
     def __init__(self, http: DirectClient, base_url: str | None) -> None:
         url = base_url or DEFAULT_URL
-        self._host = host_of(url)
+        self._http, self._host, self._url = http, host_of(url), url.rstrip("/") + "/"
         sdk = SyncClientWrapper(token=PLACEHOLDER_KEY, base_url=url, max_retries=0, httpx_client=http)
         # Once: for each request, its HTTP client would look at each header in Python, a tenth of a search's calls.
-        self._http, self._url, self._headers = http, url.rstrip("/"), {**sdk.get_headers(), **HEADERS}
+        self._headers = {**sdk.get_headers(), "content-type": "application/json"}
 
     def post(
         self,
@@ -82,8 +81,8 @@ class _CohereApi:
         refusal: Refusal = lambda _status, _text: None,
     ) -> Result:
         """Send a request and return what `read` takes from the response; see `ServiceCall.run`."""
-        url = f"{self._url}/{endpoint.path}"
-        send = partial(self._http.request, "POST", url, content=to_json(body), headers=self._headers)
+        options = {"content": to_json(body), "headers": self._headers}
+        send = partial(self._http.request, "POST", self._url + endpoint.path, **options)
         return ServiceCall(endpoint, self._host, str(body["model"])).run(send, read, deadline, refusal)
 
 
