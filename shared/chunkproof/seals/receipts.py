@@ -174,10 +174,8 @@ def describe_request(query: SearchQuery, left_out: int = 0) -> dict[str, Any]:
     shown = json.loads(query.model_dump_json(exclude=_LEFT_OUT, exclude_defaults=True))
     if "filters" in shown:  # as text: a fraction in a filter is not the same as a string
         shown["filters"] = json.dumps(shown["filters"], ensure_ascii=False, separators=(",", ":"))
-    if query.cursor is not None:  # it may be long
-        shown["cursor"] = hash_text(query.cursor)
-    if left_out:
-        shown["left_out"] = left_out
+    shown |= {} if query.cursor is None else {"cursor": hash_text(query.cursor)}  # itself, it may be long
+    shown |= {"left_out": left_out} if left_out else {}
     shown |= {"top_k": query.top_k, "similarity_threshold": query.similarity_threshold + 0.0}  # -0.0 is no fraction
     return dict(json.loads(json.dumps(shown | {"mode": query.mode or "dense"}), parse_float=str))
 
