@@ -557,7 +557,7 @@ def test_a_vector_that_is_shorter_than_all_others_is_named_where_a_store_measure
     memory_store.upsert(collection, [short, *points[1:]], "", Deadline(60_000))
     verdict = ask(make_services(memory_store, collection, Words())).verdict
     assert verdict.causes == (Cause.STALE_VECTOR,), verdict.line
-    assert "its length is 0.12, others have 1.00" in verdict.line
+    assert "its length is 0.12, not 1.00" in verdict.line
 
 
 def test_a_title_means_the_chunks_of_its_document(services: Services, collection: str) -> None:

@@ -280,9 +280,7 @@ class VectorJudge:
         similarity, length = cosine(point.vector, fresh), hypot(*point.vector)
         others = median(hypot(*other.vector or ()) for other, _ in self._sample) if self._sample else 0.0
         if abs(others - 1.0) <= LEAST_GAP < abs(length - 1.0):  # only with Dot does a store keep lengths
-            return Fit(
-                None, self.usual, True, Origin.THIS_MODEL, f"its length is {length:.2f}, others have {others:.2f}"
-            )
+            return Fit(None, self.usual, True, Origin.THIS_MODEL, f"its length is {length:.2f}, not {others:.2f}")
         if not is_stale(similarity, self._cosines):
             return Fit(similarity, self.usual, is_stale=False)
         origin, evidence = self.origins.find(point.vector, fresh)

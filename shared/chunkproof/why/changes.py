@@ -226,8 +226,7 @@ def _find_renamed(condition: AnyOf | Between, point: Point, chunk: TargetChunk, 
     if former is not None and not meets(former, replay.rankings.map((condition,))):
         return None  # it never met this filter
     # Another field has such a value by no coincidence; a short number or a flag may be anything.
-    values = condition.values if isinstance(condition, AnyOf) else (0,)
-    is_distinctive = all(isinstance(value, str) and len(value) > 1 for value in values)
+    is_distinctive = isinstance(condition, AnyOf) and all(isinstance(v, str) and len(v) > 1 for v in condition.values)
     for name, value in sorted(flatten(point.payload)):
         other = replace(condition, field=name)
         try:

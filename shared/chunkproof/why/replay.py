@@ -435,9 +435,10 @@ class Replay:
             return []
         for point, chunk in self.target.stored:
             words = {word: _index_words(word) for word in self.shared_words(chunk.text)}
-            for _, own in self._read_words(point.id, 1):
+            for read, own in self._read_words(point.id, 1):
                 lacking = [word for word, indices in words.items() if not indices.keys() <= own.keys()]
-                if lacking and len(lacking) * 2 >= sum(map(bool, words.values())):  # a stop word has no index
+                is_half = len(lacking) * 2 >= sum(map(bool, words.values()))  # a stop word has no index
+                if lacking and (is_half or _share(self.indexed_text, read, own) < LEAST_WORDS):
                     return lacking
         return []
 
