@@ -244,8 +244,7 @@ def _parse_line(line: bytes, is_beir: bool) -> ChunkRecord:
     except errors.InvalidParameterError as error:
         others = sorted(document.keys() - {*ChunkRecord.model_fields, *ChunkRecord.aliases})
         has = f", and the line has {', '.join(map(display_name, others))}" * bool(others)
-        messages = (each + has * each.endswith(" is required") for each in error.messages)
-        raise errors.InvalidParameterError(*messages) from None
+        raise errors.InvalidParameterError(*(m + has * m.endswith(" is required") for m in error.messages)) from None
 
 
 def _name_fields(document: dict[str, Any], is_beir: bool) -> dict[str, Any]:

@@ -362,6 +362,30 @@ def test_vectors_of_another_model_are_not_said_to_come_from_the_one_in_use(
     assert "CHUNKPROOF_EMBEDDER=local" not in found["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "proposed"),
+    [
+        (lambda text, n: {"a_html": f"<div class='x'>\n<p>{text}</p></div>", "plain": text}, "plain"),
+        (lambda text, n: {"a_folded": text.lower(), "passage": text}, "passage"),
+        (lambda text, n: {"passage": text, "words": [{"w": word} for word in text.split()]}, "passage"),
+        (lambda text, n: {"passage": text, "copy": b64encode(text.encode()).decode()}, "passage"),
+        (lambda text, n: {"passage": text, "seal": b64encode(sha512(text.encode()).digest() * 9).decode()}, "passage"),
+        (lambda text, n: {"texte": text} if n % 3 else {"corps": [text]}, ["texte", "corps[]"]),
+        (lambda text, n: {"text": text} if n % 3 else {"corps": text}, ["text", "corps"]),
+        (lambda text, n: {"text": text, "title": f"Part {n}"} if n % 3 else {"title": f"Part {n}"}, None),
+    ],
+    ids=["HTML", "lower case", "words", "base64", "signature", "two pipelines", "one is known", "titles"],
+)
+def test_without_the_model_the_text_is_told_from_its_copies_and_found_in_every_pipeline(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, shape: Shape, proposed: Any
+) -> None:
+    fill(server_store, collection, shape, OTHER, lambda _: [1.0] * 8)
+    run = doctor()
+    assert (run.json["proposed_payload_map"] or {}).get("text") == proposed
+    maps = [line for line in run.json["set"] if "PAYLOAD_MAP" in line]
+    assert bool(maps) is (proposed is not None)
+
+
 def test_ids_that_are_hashes_of_the_text_need_no_other_hash(
     chunkproof: Command, doctor: Callable[..., Run], server_store: WritableStore, collection: str
 ) -> None:

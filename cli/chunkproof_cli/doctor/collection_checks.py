@@ -40,16 +40,12 @@ MUCH_LONGER = 5
 FILTERED_FIELDS = ("url", "document_id", "timestamp")
 PAGE = 500
 # Texts and ids of so many points are compared with each other.
-MAX_SCANNED = 10_000
-MAX_NAMED, MAX_LISTED = 3, 20
-# A longer list of points to delete is not one to paste.
-MAX_DELETED = 20
+MAX_SCANNED, MAX_NAMED, MAX_LISTED = 10_000, 3, 20
 # Below this, Qdrant compares all vectors anyway: its default indexing threshold is 20 MB of vectors.
 MIN_INDEXED_POINTS = 10_000
 MOSTLY_INDEXED = 0.9
-FLOAT_BYTES = 4
 # The index of vectors takes about a fifth of their size.
-INDEX_SHARE = 1.2
+FLOAT_BYTES, INDEX_SHARE = 4, 1.2
 # What Qdrant's BM25 model assumes unless it is given another average length.
 DEFAULT_AVG_LEN = 256
 # Fields with less than this share of the longest texts are titles and the like.
@@ -60,7 +56,8 @@ LEAST_ENCODED, MOST_DECODED = 24, 10_000
 MOST_TRIED, SCATTERED = 32, 5
 # A list of so many words or characters is a text cut up, a shorter one rather tags.
 LEAST_PIECES = 8
-# Longer than any hash, in the characters of base64.
+# Longer than any hash, in the characters of base64: beside a longer text, it may be a picture or a signature.
+OPAQUE, LEAST_TEXT = "encoded, compressed or encrypted", 100
 _OPAQUE = re.compile(r"[\w+/=.-]{132,}", re.ASCII)
 _URL_SAFE = str.maketrans("-_", "+/")
 # The beginnings of gzip, bzip2, XZ, Zstandard, LZ4 and zlib.
@@ -69,6 +66,7 @@ _SOURCE = re.compile(r"[a-z][a-z\d+.-]*://\S+|[^\n@]{1,300}\.[a-z]\w{1,4}", re.I
 _PICTURE = re.compile(r"\.(?:png|jpe?g|gif|webp|svg|ico)(?:\?|$)", re.I)
 LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
 TITLES = ("section_heading", "document_title")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 _HEADING = re.compile(r"#{1,6}\s|[=-]{3,}$")
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 
@@ -186,7 +184,7 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
         report.joined = find_joined(collection, patient.points, searched, [*fields], agreement)
         read = [better.path] if better else reading.paths_in("text", payloads)
         paths = _find_all_fields(patient, vector_read, read)
-        report.is_embedded = chosen is not None or len(paths) > len(read)
+        report.is_embedded = chosen is not None or (len(paths) > len(read) and better is None)
         configured, rows = services.settings.payload_map, {"text": (*paths,)} if better or paths != read else {}
         rows |= _find_other_rows(report, PayloadMap({**configured, **rows}), texts, payloads)
         proposed = {**configured, **rows} if rows else {}
@@ -229,15 +227,18 @@ def _find_other_rows(
 
 
 def _find_all_fields(patient: _Patient, vector: VectorConfig | None, read: Sequence[str]) -> list[str]:
-    """Return the fields that are read, and those that hold the embedded text of points that have none in these."""
+    """Return the fields that are read, and those that points without them have: embedded, or if unknown, as long."""
     without, paths = list(patient.points), [*read]
     for path in paths:
         without = [point for point in without if not PayloadMap({"text": (path,)}).find_text(point)]
         if path == paths[-1] and vector and 0 < len(without) < len(patient.points):
             fields = rank_text_fields(_texts_by_path([point.payload for point in without]), len(without))
             tried = [field.path for field in fields[:MOST_TRIED]]
-            chosen = choose_reading(patient.collection, without, [vector], tried)
-            paths += [chosen[2]] if chosen else []
+            chosen, embedder = choose_reading(patient.collection, without, [vector], tried), patient.collection.embedder
+            is_blind = embedder is None or embedder.dimension not in (None, vector.size)
+            usual = median(map(len, _texts_by_path([point.payload for point in patient.points]).get(path, [""])))
+            similar = [each.path for each in fields if is_blind and 2 * each.chars > usual]
+            paths += [chosen[2]] if chosen else similar[:1]
     return paths
 
 
@@ -464,7 +465,7 @@ def _check_copies(patient: _Patient, survey: _Survey) -> Iterator[CheckResult]:
             f"{len(copies):,} texts are stored more than once{among}, {len(extra):,} points too many: "
             "they take the place of other results. Was the collection loaded twice?",
             f'client.delete("{name}", points_selector={json.dumps(extra)})'
-            if len(extra) <= MAX_DELETED
+            if len(extra) <= MAX_LISTED
             else "Load it again into a new collection with ids made from the content: then a second run adds nothing",
             1 - len(extra) / scanned,
         )
@@ -619,9 +620,11 @@ def rank_text_fields(texts: Mapping[str, Sequence[str]], points: int) -> list[Te
     for path, found in texts.items():
         words = [each for each in found if not _IDENTIFIER.fullmatch(each.strip()) and not name_encoding(each, path)]
         if words and not all(map(parse_json, words)):
-            chars, variety = int(median(map(len, words))), (len(set(words)) - 1) / max(1, len(found) - 1)
+            bare = [" ".join(_TAG.sub(" ", each).split()) for each in words]  # HTML is longer than its text
+            chars, variety = int(median(map(len, bare))), (len(set(words)) - 1) / max(1, len(found) - 1)
             fields.append(TextField(path, chars, chars * (variety if found[1:] else 1.0) * len(found) / points))
-    fields.sort(key=lambda each: (-each.weight, all(map(str.islower, texts[each.path]))))  # models may read no case
+    # Of copies, the one without tags, and not in lower case: models may read no case.
+    fields.sort(key=lambda each: (-each.weight, any(t.islower() or _TAG.search(t) for t in texts[each.path])))
     return [each for each in fields if each.weight >= PLAUSIBLE * fields[0].weight]
 
 
@@ -661,7 +664,8 @@ def _find_unreadable(texts: Mapping[str, Sequence[str]], current: str | None, lo
         return f"Each text has a name of its own ({', '.join(few[:MAX_NAMED])} …), which no payload map can list"
     for path, found in texts.items():
         name, count = Counter(name_encoding(text, path) for text in found).most_common(1)[0]
-        if name and 2 * count > points and (path == current if current else median(map(len, found)) > longest):
+        is_all = longest < LEAST_TEXT if name == OPAQUE else median(map(len, found)) > 2.5 * longest
+        if name and 2 * count > points and is_all and path == (current or path):
             return f"The texts in {path} are {name}: Chunkproof returns and compares what is stored and decodes nothing"
     return None
 
@@ -695,7 +699,7 @@ def name_encoding(text: str, path: str) -> str | None:
                 return name
             if content.startswith(_COMPRESSED):
                 return f"compressed and in {name}"
-    return "encoded, compressed or encrypted" if _OPAQUE.fullmatch(whole) and not _SOURCE.fullmatch(whole) else None
+    return OPAQUE if _OPAQUE.fullmatch(whole) and not _SOURCE.fullmatch(whole) else None
 
 
 def _is_sentence(content: bytes) -> bool:

@@ -26,9 +26,8 @@ PREFIX_CHUNKS = 5
 PROBED = 4
 # So many fields are tried at once, and of so many, every two together.
 TRIED_FIELDS, JOINED_FIELDS = 8, 4
-NAMED_POINTS = 10
 # Where only the size is known, so many models are named.
-NAMED_MODELS = 4
+NAMED_POINTS, NAMED_MODELS = 10, 4
 PREFIXES = tuple(dict.fromkeys(model.document_prefix for model in KNOWN_MODELS if model.document_prefix))
 KEYS = {"cohere": " COHERE_API_KEY=…", "openai": " OPENAI_API_KEY=… (or OPENAI_BASE_URL=…)"}
 
@@ -50,8 +49,7 @@ def check_vectors(
         return
     # The models that the payloads name, and else those that make vectors of this size: the usual size first.
     stored = sorted({str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))})
-    fits = (model for model in KNOWN_MODELS if config.size in model.sizes)
-    fitting = sorted(fits, key=lambda model: model.sizes[0] != config.size)
+    fitting = sorted((m for m in KNOWN_MODELS if config.size in m.sizes), key=lambda m: m.sizes[0] != config.size)
     yield ok("likely model", _describe_likely_model(stored, fitting))
     fix = _propose_settings(stored, fitting, config.size, collection)
     if embedder.dimension not in (None, config.size):
