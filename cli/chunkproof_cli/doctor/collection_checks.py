@@ -34,16 +34,14 @@ from chunkproof_cli.aws.stack import FunctionLimits, find_misfit
 from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, note, ok
 from chunkproof_cli.doctor.vector_checks import check_vectors, choose_reading, find_joined, spread
 
-SAMPLE_ROWS = 3
+SAMPLE_ROWS, PAGE = 3, 500
 # A field with texts so many times longer, or so much more varied, is more likely the text.
 MUCH_LONGER = 5
 FILTERED_FIELDS = ("url", "document_id", "timestamp")
-PAGE = 500
 # Texts and ids of so many points are compared with each other.
 MAX_SCANNED, MAX_NAMED, MAX_LISTED = 10_000, 3, 20
 # Below this, Qdrant compares all vectors anyway: its default indexing threshold is 20 MB of vectors.
-MIN_INDEXED_POINTS = 10_000
-MOSTLY_INDEXED = 0.9
+MIN_INDEXED_POINTS, MOSTLY_INDEXED = 10_000, 0.9
 # The index of vectors takes about a fifth of their size.
 FLOAT_BYTES, INDEX_SHARE = 4, 1.2
 # What Qdrant's BM25 model assumes unless it is given another average length.

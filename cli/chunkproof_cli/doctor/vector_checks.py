@@ -21,9 +21,8 @@ from chunkproof.proof.vector_judge import AGREES, SAME, SIMILAR, EmbeddedTexts, 
 from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
 from chunkproof_cli.doctor.doctor_report import CheckResult, fail, note, ok
 
-PREFIX_CHUNKS = 5
-# So many points show which field holds the text of a vector.
-PROBED = 4
+# So many points show which prefix was used, and which field holds the text of a vector.
+PREFIX_CHUNKS, PROBED = 5, 4
 # So many fields are tried at once, and of so many, every two together.
 TRIED_FIELDS, JOINED_FIELDS = 8, 4
 # Where only the size is known, so many models are named.
