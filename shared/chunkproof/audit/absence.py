@@ -1,19 +1,25 @@
 """Check that texts, chunks and documents are stored nowhere any more: in no collection, under no id, in no form.
 
 Each collection is read whole: every value and every name in every payload is compared as it is stored, then decoded
-(`DECODERS`), then as a reader sees it, without comments, link targets and markup. Then the sentences of what was
-deleted are searched for, as a user would find them. A report names what was deleted by id, URL, hash and length: it
-never repeats the text.
+(`DECODERS`), then as a reader sees it, without comments, link targets and markup. A decoder is tried only where a value
+has one of its signs, so that prose is compared as it is. A value that has too many forms is reported as not read. Then
+the sentences of what was deleted are searched for, as a user would find them. A report names what was deleted by id,
+URL, hash and length: it never repeats the text.
 """
 
+import ast
+import binascii
 import bz2
+import codecs
 import html
+import json
 import lzma
 import re
+import struct
 import sys
 import unicodedata
 import zlib
-from base64 import b32decode, b64decode
+from base64 import a85decode, b32decode, b32hexdecode, b64decode, b85decode
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,14 +27,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache, partial
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from pydantic import Field
 
-from chunkproof.audit.locate import Letters, PassageIndex, SourceDocument, find_hidden
+from chunkproof.audit.locate import Letters, PassageIndex, SourceDocument, find_hidden, fold_letters
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
-from chunkproof.base.words import split_sentences
+from chunkproof.base.words import is_unspaced, split_sentences
 from chunkproof.collection.lookup import parse_point_id
 from chunkproof.collection.payload_map import PayloadMap, parse_json
 from chunkproof.collection.reader import Reader
@@ -46,7 +54,7 @@ OUT_OF_REACH = (
     "collections and servers that this key cannot see",
     "names of collections, aliases, vectors and payload indexes",
     "copies outside of the vector store: sources, caches, logs, manifests and reports",
-    "texts that are encrypted, translated, transliterated, reworded, reversed or in other encodings, such as Base85",
+    "texts that are encrypted, hashed, translated, transliterated, reworded, drawn or in encodings that are not listed",
 )
 # Two texts are near duplicates from this share of word sequences in common on.
 NEAR = 0.8
@@ -57,61 +65,122 @@ SHORT_LETTERS = 24
 LEAST_SUBJECT_LETTERS = 3
 MAX_SHORT_TEXTS = 1_000
 MAX_CHARS = 50_000_000
+# Texts of so many letters are looked for in up to so many fields; together up to so many, also reversed and in ROT13.
+PARTS_LETTERS, MAX_PARTS, MAX_TURNED, LEAST_TURNED = 200, 12, 1_000_000, 8
 # Sentences of one text that are searched for, besides the whole of it, and results that are read.
 SENTENCES, SENTENCE_CHARS, TOP_K = 4, 30, 10
 MAX_HITS = 1_000
-# A value may be encoded several times over: each form is decoded in every way twice, and in the first way that applies,
-# which is the surest, so many times.
-MAX_ROUNDS = 12
+# A value may be encoded several times over. Each form is decoded in the first way that applies, which is the surest, as
+# often as it can be; further ways are detours. All forms of a value together may have so many characters.
+MAX_ROUNDS, MAX_DETOURS, MAX_FORMS, MAX_READ, CACHED_CHARS = 12, 2, 300, 3_000_000, 200
+LONG = 400
 # Ids from so many characters on, with a digit, are looked for inside of values, too.
 LONG_ID = 8
 # Longer names of fields are not repeated in a report: they may be texts.
 LONGEST_FIELD = 80
 SEVERAL_FIELDS, SEVERAL = "several fields", "decoded from several encodings"
-# Between two readings of one value, whose letters are no text together, is a letter that texts do not have.
-BETWEEN = " \ua66e "
+# A letter that texts do not have is between readings of a value; a space that they do not have is between fields.
+BETWEEN, PART = " \ua66e ", "\x1d"
 # Bytes from so many on may be characters of two or four bytes each.
-LEAST_WIDE, MAX_UNPACKED, UNPACKING_MEMORY = 8, 1_000_000, 64_000_000
-CODECS = "cp1252", "latin-1", "cp437", "mac_roman", "cp1251"
+LEAST_WIDE, UNPACKING_MEMORY, MAX_JSON, MAX_PYTHON, LOOK, MANY = 8, 32_000_000, 50, 100_000, 200, 500
+# What is packed has at most so many times its size; what is cut off there is marked.
+UNPACKED_FLOOR, UNPACKED_RATIO, CUT = 20_000, 20, "\ufdd0"
+# UTF-8 may have been read in these encodings, and bytes may be in those.
+MISREAD = "cp1252", "cp437", "mac_roman", "cp1251", "cp850", "koi8-r", "cp866", "iso8859-15"
+LEGACY = "cp1252", "cp1251", "koi8-r", "shift_jis", "gb18030", "cp500"
 _ESCAPE = re.compile(
     r"(?:\\|`(?=u\{))(?:[xu]\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[x']([0-9a-fA-F]{2})"
     r"|(?P<octal>[0-3]?[0-7]{1,2})|(?P<sign>[bfnrt\n!-/:-@\[-`{-~]))"
     r"|(?:\\N\{)?U\+([0-9a-fA-F]{4,6})\}? ?"
 )
-_LONG_REFERENCE = re.compile(r"&#0*([0-9]{8,});?")
-_PADDED_REFERENCE = re.compile(r"&#([xX]?)0+(?=[0-9a-fA-F])")
-# Tags, colours of a terminal, overstriking, times of subtitles.
+_LONG_REFERENCE, _PADDED_REFERENCE = re.compile(r"&#0*([0-9]{8,});?"), re.compile(r"&#([xX]?)0+(?=[0-9a-fA-F])")
+# Tags, colours of a terminal, overstriking, numbers of footnotes, commands of LaTeX and RTF.
 _MARKUP = re.compile(
-    r"<[a-zA-Z/!?](?:=\s*+(?:\"[^\"]*\"|'[^']*')|[^<>])*+>|\x1b\[[\d;]*[A-Za-z]|.\x08|\[/?[a-z]{1,9}\]"
-    r"|(?<![\d:.,])\d[\d:.,]*+ --> [\d:.,]*\d"
+    r"<[a-zA-Z/!?](?:=\s*+(?:\"[^\"]{0,4000}\"|'[^']{0,4000}')|[^<>])*+>|\x1b\[[\d;]*[A-Za-z]|.\x08|\[/?[a-z]{1,9}\]"
+    r"|\[\^?\d{1,3}\]"
 )
 _COMMAND = re.compile(r"\\[a-zA-Z]+-?\d* ?")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,6}")
-_BASE64_RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?=[a-z/_-]{0,400}[A-Z0-9+=])[A-Za-z0-9+/_-]{12,}={0,6}")
-_HEX_RUN = re.compile(r"(?:(?:0x)?[0-9a-fA-F]{2}[ :,-]{0,2}){5,}(?:0x)?[0-9a-fA-F]{2}")
+# At the start of lines: numbers; times and who speaks; the numbers and times of subtitles.
+_NUMBERED = re.compile(r"(?:\A|\n)[ \t>|#*+/;-]*\d{1,6}(?:[.:)\]|][ \t]*|[ \t]+)")
+_QUOTED = re.compile(r"\r?\n[ \t]*(?:>[> \t]*|[|#;*+-]+[ \t]*|//+[ \t]*)")
+_TIMED = re.compile(
+    r"(?:\A|\n)[^\w\n]*(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d[\d:.,Z]*\]?[ \t]*"
+    r"(?:<[^>\n]{1,40}>|[\w.]{1,20}(?: \d{1,3})?:)?[ \t]*"
+)
+_SUBTITLE = re.compile(r"(?m)^(?:\d+[ \t]*\r?\n)?[\d:.,]+ --> [\d:.,]+.*$")
+_BASE64_WHOLE = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,6}")
+_BASE64_RUN = re.compile(
+    r"(?<![A-Za-z0-9+/_-])(?=[a-z/_-]{0,400}[A-Z0-9+=])(?:[A-Za-z0-9+/_-]{12,}={0,6}|[A-Za-z0-9+/_-]{6,}={1,6})"
+)
+_BASE64 = re.compile(rf"{_BASE64_RUN.pattern}|\A[A-Za-z0-9+/_\r\n-]{{8,400}}={{0,6}}\s*\Z")
+_BASE64_PART = re.compile(r"[A-Za-z0-9+_-]{16,}={0,2}")
 _WRAPPED = re.compile(r"(?<=[A-Za-z0-9+/]{16})\r?\n[ \t>]*(?=[A-Za-z0-9+/]{2})")
+_BASE85 = re.compile(r"<~([!-uz\s]{4,})~>|(?<!\S)(?=\w{0,40}[!#-&(-+;-@^`{-~])([!-+\--~]{10,})(?!\S)")
+_BASE85_PART = re.compile(r"[!#-&;-@^`{-~][!-~]{4}")
+_HEX_PAIR = re.compile(r"\d[0-9a-fA-F]{2,5}[\s,;]{1,2}(?:0[xX])?[0-9a-fA-F]{4}")
+_HEX = re.compile(r"\d[0-9a-fA-F]?(?:[\s:,-]{0,2}(?:0x)?[0-9a-fA-F]{2}){3}")
+_HEX_RUN = re.compile(r"(?:0x)?[0-9a-fA-F]{2}(?:[\s:,-]{0,2}(?:0x)?[0-9a-fA-F]{2}){5,}+")
+_HEX_NUMBERS = re.compile(r"(?:(?:0[xX])?[0-9a-fA-F]{4,6}[\s,;]{1,2}){2,}(?:0[xX])?[0-9a-fA-F]{4,6}")
+_DUMP_LINE = re.compile(r"\A\w+:?\s+((?:[0-9a-fA-F]{2} ){1,8} ?(?:[0-9a-fA-F]{2} ){0,8}|(?:[0-9a-fA-F]{4} ){0,8}\w*)")
+_DUMP = re.compile(r"(?:(?:\A|\n)[0-9a-fA-F]{6,8}:?\s+(?:[0-9a-fA-F]{2}|[0-9a-fA-F]{4}) .*)+")
+_UUENCODED = re.compile(r"begin \d{3,4} .*\n((?:[ -`]{1,61}\r?\n)+)\s*end")
 _DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){2,}-?\d{1,7}(?:\.0)?(?![\d.])")
-_NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x07\x0e-\x1a]")
-_AT = re.compile(r"[\[({]\s*(?:@|[aA][tT])\s*[\])}]| at (?=[\w.-]+ dot \w)")
-_DOT = re.compile(r"[\[({]\s*(?:\.|[dD][oO][tT])\s*[\])}]| dot (?=\w)")
-# A line that quoted-printable broke, and a header of a mail in several encoded words.
-_BROKEN_WORD = re.compile(r"=\r?\n|\?=\s+=\?[\w-]+\?[bBqQ]\?")
-_PUNYCODE = re.compile(r"(?i)\bxn--[a-z0-9-]+")
-_HIGH_RUN = re.compile(r"[^\x00-\x7f]{2,}")
+_NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x07\x0e-\x1a\x7f-\x9f]")
+_AT, _AT_WORD = re.compile(r"[\[({]\s*(?:@|[aA][tT])\s*[\])}]"), re.compile(r" at (?=[\w.-]+ dot \w)")
+_DOT, _DOT_WORD = re.compile(r"[\[({]\s*(?:\.|[dD][oO][tT])\s*[\])}]"), re.compile(r" dot (?=\w)")
+_SCHEME = re.compile(r"[\[({](:/*|/+)[\])}]")
+# A line that quoted-printable broke; a word of a mail header, and the space between two of them.
+_BROKEN_LINE = re.compile(r"=[ \t]*\r?\n")
+_MAIL_WORD = re.compile(r"=\?([\w-]+)\?([bBqQ])\?([^?\s]*)\?=(?:\s+(?==\?))?")
+_MAIL_UTF7 = re.compile("&([A-Za-z0-9+,]{2,})-")
+_REQUEST = re.compile(r"(?m)^[A-Z]{3,7} (/\S*) HTTP/[\d.]+\r?\n(?:.+\n){0,20}?[Hh]ost: *(\S+)")
+_WORD = re.compile(r"[^\W_]+")
+_PUNYCODE = re.compile(r"(?i)(?<![a-z0-9-])xn--[a-z0-9-]{1,59}+(?![a-z0-9-])")
 _STRINGS = re.compile(rb"(?:[\t\n\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3}){8,}")
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_QUOTES, _STRING = re.compile(r"[=:(,\[+]\s*[\"']"), re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
+_OPENING, _JSON = re.compile(r"[{\[]\s*[\"'{\[\d]"), json.JSONDecoder(strict=False)
 # Letters in circles and squares, and the invisible letters of tags.
-_DISGUISED = re.compile("[\u2460-\u24ff\U0001f110-\U0001f1ff\U000e0020-\U000e007e]")
+_DISGUISING = "".join(map(chr, (*range(0x2460, 0x2500), *range(0x1F110, 0x1F200), *range(0xE0020, 0xE007F))))
+_ANY, _HIGH = re.compile(""), "".join(map(chr, range(0xA0, 0x100)))
 _PLAIN_LETTERS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F)} | {
     start + at: 65 + at for start in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
 }
+# Greek and Cyrillic letters beside Latin ones that they look like.
+_MIXED = re.compile("[A-Za-z.:/][\u0370-\u052f]|[\u0370-\u052f][A-Za-z.:/]")
+_ALIKE = str.maketrans(
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd\u0410\u0412\u0415"
+    "\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455",
+    "ABEZHIKMNOPTYXovABEKMHOPCTYXaeopcyxijs",
+)
 # Inside of an address: characters that a reader does not see, and those that look alike.
 _UNSEEN = re.compile(
     "[\0\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u20d0-\u20f0\ufe00-\ufe0f\ufeff\ufff9-\ufffb]"
 )
 # An address may be broken over lines, also of a comment or of a mail that quotes it.
-_LINE_BREAK = re.compile(r"(?<![ \t])[ \t]*+\r?\n[\s>|#*]*")
-_DASHES = re.compile("[\u2010-\u2015\u2212]")
+_LINE_BREAKS = re.compile(r"(?<![ \t])[ \t]*+\r?\n[\s>|#*]*"), re.compile(r"[ \t]*+\r?\n[\s>|#*/;-]*")
+_SIMILAR = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2044\u2215\u29f8\\", "-------////")
+
+
+class _Decoder(NamedTuple):
+    """A way to decode: signs and a pattern without which nothing is encoded, and whether what fits is likely meant."""
+
+    name: str
+    signs: frozenset[str]
+    pattern: re.Pattern[str]
+    decode: Callable[[str], str]
+    is_sure: bool = True
+
+
+def _decoder(
+    name: str, signs: str, pattern: re.Pattern[str], decode: Callable[[str], str], *, is_sure: bool = True
+) -> _Decoder:
+    return _Decoder(name, frozenset(signs), pattern, decode, is_sure)
+
+
+def _replace(name: str, signs: str, pattern: re.Pattern[str], new: Any, *, is_sure: bool = True) -> _Decoder:
+    return _Decoder(name, frozenset(signs), pattern, partial(pattern.sub, new), is_sure)
 
 
 def _unescape(text: str) -> str:
@@ -127,15 +196,14 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(decode, text)
 
 
-def _decode_codes(name: str, notation: str, base: int) -> "Decoder":
+def _decode_codes(name: str, signs: str, notation: str, base: int, *, is_sure: bool = False) -> _Decoder:
     """Return what decodes characters, or halves of them, that are written as numbers."""
-    pattern = re.compile(notation)
 
     def decode(found: re.Match[str]) -> str:
         code = int(found[1], base)
         return chr(code % 0x10000 if code < 0 else code) if code <= sys.maxunicode else "\ufffd"
 
-    return name, pattern, partial(pattern.sub, decode)
+    return _replace(name, signs, re.compile(notation), decode, is_sure=is_sure)
 
 
 def _replace_references(text: str) -> str:
@@ -149,38 +217,81 @@ def _decode_bytes(sign: str) -> Callable[[str], str]:
 
     def decode(found: re.Match[str]) -> str:
         data = bytes.fromhex(found[0].replace(sign, ""))
-        return _read_bytes(data) or data.decode("latin-1")
+        with suppress(UnicodeDecodeError):
+            return data.decode()
+        return (_read_bytes(data) if len(data) > LEAST_WIDE else None) or data.decode("latin-1")
 
-    return lambda text: run.sub(decode, text)
+    return partial(run.sub, decode)
 
 
 def _read_bytes(data: bytes) -> str | None:
-    """Return the text that these bytes are, or have in them: in UTF-8, 16 or 32, in Latin-1, or packed; else None."""
-    for start, unpack in _UNPACKERS.items():
-        with suppress(ValueError, OSError, EOFError, lzma.LZMAError, zlib.error):
-            data = unpack(data) if data.startswith(start) else data
-    if _is_readable(text := data.decode("utf-8", "replace")):
-        return text
-    text = data.decode("cp1252", "replace")
-    if _is_readable(text) and len(re.findall(r"[\w\s]", text, re.ASCII)) > 0.75 * len(text):
-        return text
-    with suppress(ValueError, zlib.error):
-        if _is_readable(text := zlib.decompressobj(-15).decompress(data, MAX_UNPACKED).decode()) and text:
+    return _read_short_bytes(data) if len(data) < CACHED_CHARS else _read_long_bytes(data)
+
+
+def _read_long_bytes(data: bytes) -> str | None:
+    """Return what text these bytes may be, or have in them: in UTF-8, another encoding, or packed; else None."""
+    for start, unpacker in _UNPACKERS.items():
+        with suppress(ValueError, OSError, EOFError, MemoryError, lzma.LZMAError, zlib.error):
+            data = _unpack(unpacker(), data) if data.startswith(start) else data
+    with suppress(UnicodeDecodeError):
+        if _is_readable(text := data.decode()):
             return text
-    encodings = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be") if len(data) >= LEAST_WIDE else ()
-    wide = (text for encoding in encodings if _is_readable(text := data.decode(encoding, "ignore")))
-    strings = b"\n".join(_STRINGS.findall(data)).decode("utf-8", "replace")
-    return BETWEEN.join(filter(None, (*wide, strings))) or None
+    found = list(_read_legacy(data)) if not _BINARY.search(data) else []
+    with suppress(ValueError, zlib.error):
+        if _is_text(text := _unpack(zlib.decompressobj(-15), data).decode()):
+            return text
+    is_plain = len(data) < LEAST_WIDE or sum(map(data.count, range(0x20, 0x7F))) > 0.9 * len(data)
+    encodings = () if is_plain else ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+    found += [text for encoding in encodings if _is_text(text := data.decode(encoding, "ignore"))]
+    strings = (text for part in _STRINGS.findall(data) if _is_text(text := part.decode("utf-8", "ignore")))
+    return BETWEEN.join((*found, "\n".join(strings))).removesuffix(BETWEEN) or None
+
+
+# Several forms of one value have the same bytes in them.
+_read_short_bytes = lru_cache(maxsize=2_000)(_read_long_bytes)
+
+
+def _read_legacy(data: bytes) -> Iterator[str]:
+    """Yield what bytes are in encodings before UTF-8, if it looks like a text."""
+    for encoding in LEGACY:
+        with suppress(UnicodeDecodeError):
+            if _is_text(text := data.decode(encoding)) and len(data) >= LEAST_WIDE:
+                yield text
 
 
 def _is_readable(text: str) -> bool:
-    return "\ufffd" not in text and "".join(_UNSEEN.sub("", text).split()).isprintable()
+    return "\ufffd" not in text and "".join(_UNSEEN.sub("", text).split()).rstrip(CUT).isprintable()
 
 
-_UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
-    **dict.fromkeys((b"\x1f\x8b", b"x"), lambda data: zlib.decompressobj(47).decompress(data, MAX_UNPACKED)),
-    b"BZh": lambda data: bz2.BZ2Decompressor().decompress(data, MAX_UNPACKED),
-    b"\xfd7z": lambda data: lzma.LZMADecompressor(memlimit=UNPACKING_MEMORY).decompress(data, MAX_UNPACKED),
+def _is_text(text: str) -> bool:
+    """Whether most of a text is letters of one script, and hardly a sign is odd: other bytes are no text as these."""
+    text = text[:LOOK]
+    if text.isascii() and len(text) >= LEAST_WIDE:
+        return _is_readable(text)
+    kinds = [(ord(char), unicodedata.category(char)) for char in text]
+    letters = [code for code, kind in kinds if kind[0] in "LM" and code >= 0x80]
+    scripts = Counter(0 if code < 0x250 else 1 if 0x3040 <= code < 0xA000 else code >> 8 for code in letters)
+    known = sum(kind[0] in "LMN" or code == 32 for code, kind in kinds)
+    others = len(letters) - max(scripts.values(), default=0) + (scripts[0] > known // 4) * scripts[0]
+    odd = sum(kind in ("Co", "Cn", "Cc", "So", "Sk", "Sc") and code < 0x1F000 for code, kind in kinds)
+    odd -= sum(map(text.count, "\t\n\r"))
+    odd += others + sum(map(text.count, "\xa1\xaa\xb2\xb3\xb9\xba\xbc\xbd\xbe\xbf"))
+    odd += sum(left.islower() and right.isupper() for left, right in pairwise(text)) // 2
+    if letters and not scripts[0]:
+        odd += sum(a.isascii() != b.isascii() and a.isalpha() and b.isalpha() for a, b in pairwise(text))
+    return 5 * known > 3 * len(text) and 12 * odd <= len(text) and "\ufffd" not in text
+
+
+def _unpack(unpacker: Any, data: bytes) -> bytes:
+    most = UNPACKED_FLOOR + UNPACKED_RATIO * len(data)
+    unpacked: bytes = unpacker.decompress(data, most)
+    return unpacked + (CUT.encode() if len(unpacked) >= most else b"")
+
+
+_UNPACKERS: dict[bytes, Callable[[], Any]] = {
+    **dict.fromkeys((b"\x1f\x8b", b"x"), lambda: zlib.decompressobj(47)),
+    b"BZh": bz2.BZ2Decompressor,
+    **dict.fromkeys((b"\xfd7z", b"]\0\0"), lambda: lzma.LZMADecompressor(memlimit=UNPACKING_MEMORY)),
 }
 
 
@@ -189,39 +300,111 @@ def _decode_base64(text: str) -> str:
 
     def decode(packed: str) -> str:
         plain, found = packed.translate({45: 43, 95: 47}).rstrip("="), []
-        with suppress(ValueError):
-            found.append(_read_bytes(b32decode(plain + "=" * (-len(plain) % 8), casefold=True)))
+        for decode_32 in (b32decode, b32hexdecode) if plain.isalnum() else ():
+            with suppress(ValueError):
+                found.append(_read_bytes(decode_32(plain + "=" * (-len(plain) % 8), casefold=True)))
         plain = plain[: len(plain) - (len(plain) % 4 == 1)]
         return BETWEEN.join(filter(None, (*found, _read_bytes(b64decode(plain + "=" * (-len(plain) % 4))))))
 
+    def decode_run(run: re.Match[str]) -> str:
+        return decode(run[0]) or _BASE64_PART.sub(lambda part: decode(part[0]) or part[0], run[0])
+
     whole = "".join(text.split())
-    decoded = decode(whole) if _BASE64.fullmatch(whole) else ""
-    runs = _BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], _WRAPPED.sub("", text))
+    decoded = decode(whole) if _BASE64_WHOLE.fullmatch(whole) else ""
+    runs = _BASE64_RUN.sub(decode_run, _WRAPPED.sub("", text))
     return f"{decoded}{BETWEEN}{runs}" if decoded else runs
 
 
+def _decode_base85(found: re.Match[str]) -> str:
+    texts = []
+    for decode in (a85decode, b85decode) if found[2] else (a85decode,):
+        with suppress(ValueError, struct.error):
+            text = _read_bytes(decode((found[1] or found[2]).encode()))
+            texts += [text] if text and BETWEEN not in text else []
+    return BETWEEN.join(texts) or found[0]
+
+
 def _decode_digits(run: re.Match[str]) -> str:
-    """Decode octets of binary digits, or the decimal numbers of bytes or characters."""
+    """Decode octets of binary digits, or the decimal or octal numbers of bytes or characters."""
     octets = re.findall("[01]{8}", run[0])
     words = re.split(r"[\s,;]+", run[0].replace(".0", ""))
     numbers = [int(octet, 2) for octet in octets] if octets else [int(word) for word in words]
-    if all(-128 <= number < 256 for number in numbers):
-        data = bytes(number % 256 for number in numbers)
-        return _read_bytes(data) or data.decode("latin-1")
-    return "".join(chr(number) if 0 <= number <= sys.maxunicode else " " for number in numbers)
+    is_octal = all(re.fullmatch("[0-3]?[0-7]{2}", word) for word in words)
+    if is_octal and (octal := _read_bytes(bytes(int(word, 8) for word in words))):
+        return octal
+    are_bytes = min(numbers) >= -128 and max(numbers) < 256
+    if are_bytes and (text := _read_bytes(bytes(number % 256 for number in numbers))):
+        return text
+    text = "".join(chr(number) if 0 <= number <= sys.maxunicode else " " for number in numbers)
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if _is_text(text) else run[0]
+
+
+def _read_characters(text: str) -> str:
+    with suppress(UnicodeEncodeError):
+        return _read_bytes(text.encode("latin-1")) or text
+    return text
 
 
 def _decode_hex(text: str) -> str:
-    return _HEX_RUN.sub(lambda run: _read_bytes(bytes.fromhex(re.sub("0x|[ :,-]", "", run[0]))) or run[0], text)
+    return _HEX_RUN.sub(lambda run: _read_bytes(bytes.fromhex(re.sub(r"0x|[\s:,-]", "", run[0]))) or run[0], text)
 
 
-def _repair_mojibake(encoding: str) -> Callable[[str], str]:
-    """Return what repairs UTF-8 that was read in this encoding."""
+def _decode_hex_numbers(run: re.Match[str]) -> str:
+    text = "".join(chr(min(int(word, 16), sys.maxunicode)) for word in re.split(r"[\s,;]+", run[0]))
+    return text if _is_text(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")) else run[0]
 
-    def repair(run: re.Match[str]) -> str:
-        return run[0].encode(encoding, "ignore").decode("utf-8", "ignore") or run[0]
 
-    return lambda text: _HIGH_RUN.sub(repair, text)
+def _decode_dump(dump: re.Match[str]) -> str:
+    rows = (_DUMP_LINE.match(line) for line in dump[0].strip().splitlines())
+    data = re.sub(r"\W", "", "".join(row[1] for row in rows if row))
+    return _read_bytes(bytes.fromhex(data[: len(data) // 2 * 2])) or dump[0]
+
+
+def _decode_uu(lines: re.Match[str]) -> str:
+    with suppress(binascii.Error):
+        return _read_bytes(b"".join(map(binascii.a2b_uu, lines[1].splitlines()))) or lines[0]
+    return lines[0]
+
+
+def _decode_mail_word(word: re.Match[str]) -> str:
+    with suppress(ValueError, LookupError):
+        data = b64decode(word[3] + "===") if word[2] in "bB" else binascii.a2b_qp(word[3].encode(), header=True)
+        return data.decode(word[1])
+    return word[0]
+
+
+def _decode_mail_utf7(run: re.Match[str]) -> str:
+    packed = run[1].replace(",", "/")
+    return b64decode(packed[: len(packed) // 4 * 4 + (0, 0, 2, 3)[len(packed) % 4]] + "==").decode(
+        "utf-16-be", "ignore"
+    )
+
+
+def _repair_mojibake(encoding: str) -> "_Decoder":
+    """Return what repairs UTF-8 that was read in this encoding; where it has no character, the reader kept the byte."""
+    numbers = {chr(byte): byte for byte in range(0x80, 0xA0)}
+    numbers |= {char: byte for byte in range(0x80, 0x100) if (char := bytes([byte]).decode(encoding, "ignore"))}
+    later, two, three, four = (
+        re.escape("".join(char for char, byte in numbers.items() if byte in each))
+        for each in (range(0x80, 0xC0), range(0xC2, 0xE0), range(0xE0, 0xF0), range(0xF0, 0xF5))
+    )
+    run = re.compile(f"(?:(?:[{two}]|[{three}][{later}]|[{four}][{later}][{later}])[{later}])+")
+
+    def repair(found: re.Match[str]) -> str:
+        return bytes(map(numbers.__getitem__, found[0])).decode("utf-8", "ignore") or found[0]
+
+    signs = "".join(char for char, byte in numbers.items() if byte >= 0xC2)
+    return _replace("mojibake", signs, run, repair, is_sure=encoding == MISREAD[0])
+
+
+def _repair_wide_mojibake(run: re.Match[str]) -> str:
+    text = run[0].encode("gb18030", "ignore").decode("utf-8", "ignore")
+    return text if 3 * len(text) >= len(run[0]) else run[0]
+
+
+def _read_misread(run: re.Match[str]) -> str:
+    return BETWEEN.join(_read_legacy(run[0].encode("latin-1"))) or run[0]
 
 
 def _decode_punycode(label: re.Match[str]) -> str:
@@ -231,40 +414,97 @@ def _decode_punycode(label: re.Match[str]) -> str:
         return label[0]
 
 
-_decode_percent, _decode_equals = _decode_bytes("%"), _decode_bytes("=")
-# Name, a pattern without which nothing is encoded, and what decodes it.
-Decoder = tuple[str, re.Pattern[str], Callable[[str], str]]
-# Commands of LaTeX and RTF, and numbers of characters, in notations of which several may seem to fit.
-NOTATIONS: tuple[Decoder, ...] = (
-    ("markup", _COMMAND, partial(_COMMAND.sub, "")),
-    _decode_codes("SQL escapes", r"\\(\+[0-9a-fA-F]{6}|[0-9a-fA-F]{4})", 16),
-    _decode_codes("CSS escapes", r"\\([0-9a-fA-F]{1,6})\s?", 16),
-    _decode_codes("RTF escapes", r"\\u(-?\d{1,5}) ?\??", 10),
-    _decode_codes("decimal escapes", r"\\(\d{1,3})", 10),
-    _decode_codes("calls of CHR", r"[cC][hH][rR]\w?\(\s*(\d{1,7})\s*\)[\s|&+.,]*", 10),
-)
-DECODERS: tuple[Decoder, ...] = (
-    ("JSON escapes", re.compile(r"\\|U\+|`u\{"), _unescape),
+def _read_quotes(text: str) -> str:
+    return PART.join(first or second for first, second in _STRING.findall(text)) or text
+
+
+def _read_structures(text: str) -> str:
+    """Read JSON and lists and dicts of Python inside of a text as if they were payloads."""
+    found, at, failures = [], 0, 0
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+        found += [ast.literal_eval(text.strip())] if len(text) < MAX_PYTHON and "'" in text else []
+    while not found and failures < MAX_JSON and (opening := _OPENING.search(text, at)):
+        try:
+            value, at = _JSON.raw_decode(text, opening.start())
+            found.append(value)
+        except (ValueError, RecursionError):
+            at, failures = opening.start() + 1, failures + 1
+    return BETWEEN.join(part for value in found for _, part, _ in _read_tree(value)) or text
+
+
+_decode_percent, _decode_equals, _decode_dashes = map(_decode_bytes, "%=-")
+
+
+LINES, ADDRESSES, DISGUISES = "lines with numbers, times and speakers", "addresses in words", "letters in disguise"
+DIGITS = "0123456789"
+DECODERS = (
+    _decoder("JSON in CSV", '"', re.compile(r'[{\[]""'), lambda text: text.replace('""', '"')),
+    _decoder("JSON and Python inside of texts", "{[", _OPENING, _read_structures),
+    _decoder("JSON escapes and those of programming languages", "\\+`", re.compile(r"\\|U\+|`u\{"), _unescape),
+    _decoder("strings in quotes", "\"'", _QUOTES, _read_quotes, is_sure=False),
+    _replace("words of mail headers", "?", _MAIL_WORD, _decode_mail_word),
     # Before entities, which it may break over lines.
-    ("quoted-printable", re.compile("="), lambda text: _decode_equals(_BROKEN_WORD.sub("", text))),
-    ("entities", re.compile("&"), _replace_references),
-    _decode_codes("URL encoding", "%u([0-9a-fA-F]{4})", 16),
-    ("URL encoding", re.compile("%"), lambda text: _decode_percent(text.replace("+", " "))),
-    ("Base64", _BASE64, _decode_base64),
-    ("hexadecimal digits", re.compile(r"\d[0-9a-fA-F]?(?:[ :,-]{0,2}(?:0x)?[0-9a-fA-F]{2}){3}"), _decode_hex),
-    ("numbers of bytes and characters", _NUMBERS, lambda text: _DIGITS.sub(_decode_digits, text)),
-    ("bytes as characters", _CONTROL, lambda text: _read_bytes(text.encode("latin-1", "replace")) or text),
-    ("UTF-7", re.compile(r"\+[A-Za-z]"), lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace")),
-    *(("mojibake", _HIGH_RUN, _repair_mojibake(codec)) for codec in CODECS),
-    ("Punycode", re.compile("--"), lambda text: _PUNYCODE.sub(_decode_punycode, text)),
-    ("letters in disguise", _DISGUISED, lambda text: unicodedata.normalize("NFKC", text.translate(_PLAIN_LETTERS))),
-    ("addresses in words", _AT, partial(_AT.sub, "@")),
-    ("addresses in words", _DOT, partial(_DOT.sub, ".")),
-    ("markup", _MARKUP, partial(_MARKUP.sub, "")),
+    _decoder("quoted-printable", "=", re.compile("="), lambda text: _decode_equals(_BROKEN_LINE.sub("", text))),
+    _decoder("entities", "&", re.compile("&"), _replace_references),
+    _decode_codes("URL encoding", "%", "%u([0-9a-fA-F]{4})", 16, is_sure=True),
+    _decoder("URL encoding", "%", re.compile("%"), lambda text: _decode_percent(text.replace("+", " "))),
+    _decoder("rewritten links", "_", re.compile("-3A__"), lambda text: _decode_dashes(text.replace("_", "/"))),
+    _replace("hexadecimal dumps", "\n:|", _DUMP, _decode_dump),
+    _replace("uuencode", "\n", _UUENCODED, _decode_uu),
+    _decoder("Base64 and Base32", "", _BASE64, _decode_base64),
+    _decoder("hexadecimal digits", DIGITS, _HEX, _decode_hex),
+    _decoder("numbers of bytes and characters", DIGITS, _NUMBERS, lambda text: _DIGITS.sub(_decode_digits, text)),
+    _decoder(
+        "bytes as characters",
+        "".join(map(chr, (*range(8), *range(14, 27), *range(127, 160)))),
+        _CONTROL,
+        _read_characters,
+    ),
+    *map(_repair_mojibake, MISREAD),
+    _decoder(DISGUISES, _DISGUISING, _ANY, lambda text: unicodedata.normalize("NFKC", text.translate(_PLAIN_LETTERS))),
+    _replace("Punycode", "-", _PUNYCODE, _decode_punycode),
+    _decoder(ADDRESSES, "[({", _ANY, lambda text: _AT.sub("@", _DOT.sub(".", _SCHEME.sub(r"\1", text)))),
+    _decoder(ADDRESSES, " ", _DOT_WORD, lambda text: _DOT_WORD.sub(".", _AT_WORD.sub("@", text))),
+    _replace(ADDRESSES, "/", _REQUEST, r"\2\1"),
+    _replace(LINES, ">", _SUBTITLE, ""),
+    _replace(LINES, ":", _TIMED, ""),
+    _replace(LINES, "\n", _NUMBERED, "", is_sure=False),
+    _replace(LINES, "\n", _QUOTED, "", is_sure=False),
+    _decoder("markup", "<\x1b\b[", _ANY, partial(_MARKUP.sub, "")),
+    # Several of these may seem to fit.
+    _replace("markup", "\\", _COMMAND, "", is_sure=False),
+    _decode_codes("SQL escapes", "\\", r"\\(\+[0-9a-fA-F]{6}|[0-9a-fA-F]{4})", 16),
+    _decode_codes("CSS escapes", "\\", r"\\([0-9a-fA-F]{1,6})\s?", 16),
+    _decode_codes("RTF escapes", "\\", r"\\u(-?\d{1,5}) ?\??", 10),
+    _decode_codes("decimal escapes", "\\", r"\\(\d{1,3})", 10),
+    _decode_codes("calls of CHR", "(", r"(?i)\bn?cha?r\w?\(\s*(\d{1,7})\s*\)[\s|&+.,]*", 10),
+    _replace("UTF-7", "&", _MAIL_UTF7, _decode_mail_utf7, is_sure=False),
+    _decoder(
+        "UTF-7",
+        "+",
+        re.compile(r"\+[A-Za-z]"),
+        lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace"),
+        is_sure=False,
+    ),
+    _decoder("hexadecimal digits", DIGITS, _HEX_PAIR, partial(_HEX_NUMBERS.sub, _decode_hex_numbers), is_sure=False),
+    _decoder("Base85", "!#$%&;<=>?@^`{|}~", _BASE85_PART, partial(_BASE85.sub, _decode_base85), is_sure=False),
+    _replace("mojibake", "", re.compile("[\u4e00-\u9fff][^\x00-\x7f]*[@-~]?"), _repair_wide_mojibake, is_sure=False),
+    _replace("misread bytes", _HIGH, re.compile("[\xa0-\xff]{4}[ -~\xa0-\xff]*"), _read_misread, is_sure=False),
+    _decoder(
+        DISGUISES, "".join(map(chr, range(0x370, 0x530))), _MIXED, lambda text: text.translate(_ALIKE), is_sure=False
+    ),
 )
+# The numbers of the decoders that a character may need, and of those that need none.
+_SIGNS: dict[str, list[int]] = defaultdict(list)
+for _number, _each in enumerate(DECODERS):
+    for _char in _each.signs:
+        _SIGNS[_char].append(_number)
+_ALWAYS, _ALWAYS_WIDE = (_number for _number, _each in enumerate(DECODERS) if not _each.signs)
 FORMS = (
     "as stored: texts, names of fields, ids, numbers, items of lists, comments, link targets, and all values together",
-    f"decoded, several times over: {', '.join(dict.fromkeys(name for name, _, _ in (*DECODERS[:-1], *NOTATIONS)))}",
+    "in parts: in several fields, columns or items of a list, in their order or turned around; short ones in any order",
+    f"decoded, several times over: {', '.join(dict.fromkeys(each.name for each in DECODERS))}",
+    "turned around and in ROT13, from eight letters on, if all texts together have fewer than a million letters",
     "as a reader sees it: without markup, comments, link targets, case, accents, invisible characters and punctuation",
 )
 
@@ -280,7 +520,6 @@ class How(StrEnum):
     VECTOR = "vector"
 
 
-_count_letters = lru_cache(lambda text: sum(map(str.isalnum, text)))
 # Hits of these kinds include the vector and the parts of the text.
 SAME_TEXT = (How.EXACT_TEXT, How.NEAR_TEXT)
 
@@ -367,10 +606,13 @@ class Search:
         self._by_id: dict[str, list[int]] = defaultdict(list)
         self._urls: list[tuple[_UrlPattern, int]] = []
         self._by_hash: dict[str, list[int]] = defaultdict(list)
+        self._long_ids: dict[str, list[int]] = defaultdict(list)
         for number, subject in enumerate(self.subjects):
             if subject.kind == "chunk":
                 for each in {subject.name, str(subject.point_id), str(parse_point_id(subject.name))} - {"None"}:
                     self._by_id[each].append(number)
+                    if len(each) >= LONG_ID and any(map(str.isdigit, each)) and not each.isdecimal():
+                        self._long_ids[fold_letters(each)].append(number)
             elif subject.kind == "url":
                 self._urls.append((_UrlPattern(subject.name), number))
             if subject.sha256:
@@ -381,6 +623,19 @@ class Search:
             if subject.text
             for whole in ((False, True) if find_hidden(subject.text) else (True,))
         ]
+        plain = [(each.name, each.text) for each in self._documents]
+        is_turned = sum(len(text) for _, text in plain) <= MAX_TURNED
+        # The last word of a name may come first.
+        turned = [
+            (name, re.sub(r"\A(.+) (\S+)\Z", r"\2 \1", text)) for name, text in plain if len(text) < 2 * SHORT_LETTERS
+        ]
+        turned += [(name, _MARKUP.sub("", text)) for name, text in plain if "<" in text]
+        for name, text in plain if is_turned else ():
+            if len(fold_letters(text)) >= LEAST_TURNED:
+                turned += [(name, text[::-1]), (name, codecs.encode(text, "rot13"))]
+        self._documents += [
+            SourceDocument(name, text, whole=True) for name, text in turned if (name, text) not in plain
+        ]
         if sum(len(document.text) for document in self._documents) > MAX_CHARS:
             raise InvalidParameterError(f"More than {MAX_CHARS:,} characters to look for: check them in parts")
         short = [document for document in self._documents if len(document.letters.text) < SHORT_LETTERS]
@@ -389,16 +644,21 @@ class Search:
                 raise InvalidParameterError("A text to look for must have at least three letters or digits")
         if len(short) > MAX_SHORT_TEXTS:
             raise InvalidParameterError(f"More than {MAX_SHORT_TEXTS:,} texts have few letters: check them in parts")
-        # Stored as a number, digits have no leading zeros; the last word of a name may come first.
-        self._short = [
-            (re.sub(r"\A0+(?=\d{3,}\Z)", "", letters), int(each.name))
-            for each in short
-            for letters in {each.letters.text, Letters.of(re.sub(r"\A(.+) (\S+)\Z", r"\2 \1", each.text)).text}
-        ]
+        # Stored as a number, digits have no leading zeros.
+        self._short = [(re.sub(r"\A0+(?=\d{3,}\Z)", "", each.letters.text), int(each.name)) for each in short]
+        self._parts = _Parts(
+            [subject.name if subject.kind == "url" else subject.text or "" for subject in self.subjects]
+        )
         self._index = PassageIndex(self._documents)
+        self._least_letters = {
+            int(each.name): len(each.letters.text)
+            for each in sorted(self._documents, key=lambda each: len(each.letters.text), reverse=True)
+        }
         self._shingles: dict[int, set[int]] = {}
         # The letters of a point that were compared: most forms of a value have the same.
         self._compared: set[str] = set()
+        # Values that were not decoded to their end, of the collection that is being read.
+        self._unread: list[str] = []
 
     @property
     def without_text(self) -> int:
@@ -410,6 +670,7 @@ class Search:
     ) -> CollectionCheck:
         """Read a collection whole, and search it."""
         problems, read, searches, points = list[str](), 0, 0, 0
+        self._unread.clear()
         try:
             points = reader.describe().points_count
             for page in reader.pages():
@@ -425,6 +686,11 @@ class Search:
                 searches = self._search(reader)
             except ChunkproofError as error:
                 problems.append(f"{reader.name} could not be searched: {error}")
+        if self._unread:
+            problems.append(
+                f"{reader.name}: {len(self._unread):,} values are too large, or encoded too often, to decode all of "
+                f"them, such as {self._unread[0]}"
+            )
         return CollectionCheck(
             name=reader.name,
             aliases=tuple(sorted(aliases)),
@@ -455,8 +721,11 @@ class Search:
         self._compared.clear()
         for path, value, may_be_encoded in _read_values(point, payloads):
             where = here._replace(field=path)
-            for form, text in _read_forms(value) if may_be_encoded else [("", value)]:
+            forms, is_whole = _read_forms(value) if may_be_encoded else ([("", value)], True)
+            for form, text in forms:
                 self._compare_text(text, where, form)
+            if not is_whole:
+                self._unread.append(f"{self._name_field(path)} of point {point.id}")
 
     def _name_field(self, path: str) -> str:
         """Return the path of a value, unless its names may be what must be gone."""
@@ -467,23 +736,38 @@ class Search:
     def _compare_text(self, text: str, where: "_Where", form: str) -> None:
         for number in self._by_hash.get(digest(text), ()) if self._by_hash else ():
             self._add(number, How.EXACT_TEXT, where, f"The same text, {form or 'byte for byte'}")
+        if PART in text:
+            for values in text.split(BETWEEN):
+                self._compare_parts(values.split(PART), where)
         for whole in (True, False) if find_hidden(text) else (True,):
-            letters = Letters.of(text, whole=whole).text
+            letters = fold_letters(text) if whole else Letters.of(text).text
             if whole and self._urls:
                 self._compare_url(text, letters, where)
             if self._documents and letters not in self._compared:
                 self._compared.add(letters)
                 self._compare_letters(text, letters, where)
 
+    def _compare_parts(self, values: Sequence[str], where: "_Where") -> None:
+        for number in self._parts.find(values):
+            how = How.URL if self.subjects[number].kind == "url" else How.PASSAGE
+            self._add(number, how, where._replace(field=SEVERAL_FIELDS), "All its parts are in several fields")
+        for value in values if self._long_ids else ():
+            self._compare_id(fold_letters(value), where)
+
+    def _compare_id(self, letters: str, where: "_Where") -> None:
+        for number in self._long_ids.get(letters, ()):
+            self._add(number, How.ID, where, "A value is this id")
+
     def _compare_url(self, text: str, letters: str, where: "_Where") -> None:
-        likely = [(pattern, number) for pattern, number in self._urls if pattern.letters in letters]
-        forms = {text, _LINE_BREAK.sub("", text)} if likely else ()
-        for form in map(plain_address, forms):
-            for pattern, number in likely:
-                if pattern.is_in(form):
+        for url, number in self._urls:
+            likely = [at for at, words in enumerate(url.letters) if all(map(letters.__contains__, words))]
+            for change in (_URL_CHANGES[at] for at in likely):
+                if any(url.is_in(plain_address(form)) for form in change(text)):
                     self._add(number, How.URL, where, "A value names this document")
+                    break
 
     def _compare_letters(self, text: str, letters: str, where: "_Where") -> None:
+        self._compare_id(letters, where)
         for short, number in self._short:
             if short in letters:
                 self._add(number, How.PASSAGE, where, "The text is in it")
@@ -495,7 +779,7 @@ class Search:
 
     def _judge_passage(self, number: int, common: int, text: str, length: int, where: "_Where") -> None:
         subject = self.subjects[number].text or ""
-        whole = _count_letters(subject)
+        whole = self._least_letters[number]
         is_part = common >= min(PASSAGE_LETTERS, whole)
         is_most = common >= LEAST_LETTERS and common >= PASSAGE_SHARE * min(whole, length)
         if not (is_part or is_most):
@@ -574,95 +858,183 @@ def choose_sentences(text: str) -> list[str]:
     return list(dict.fromkeys([text, *(part for part in parts if part in long)]))
 
 
+class _Parts:
+    """Short texts and addresses, which may be stored in several values; each is some of their words."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._ends: dict[tuple[int, int], tuple[str, dict[int, int]]] = {}
+        self._starts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._whole: dict[int, int] = {}
+        for number, text in enumerate(texts if len(texts) <= MAX_SHORT_TEXTS else ()):
+            words = [fold_letters(word) for word in _WORD.findall(self._strip(text)[: 4 * PARTS_LETTERS])]
+            words = [each for word in words for each in (word if is_unspaced(word) else (word,)) if each]
+            letters = "".join(words)
+            if not len(words) > 1 or len(letters) > PARTS_LETTERS:
+                continue
+            self._whole[number] = (1 << len(words)) - 1
+            places = list(accumulate(map(len, words), initial=0))
+            for word, at in enumerate(places[:-1]):
+                ends = {end - at: (1 << last) - (1 << word) for last, end in enumerate(places) if last > word}
+                self._ends[number, at] = letters[at:], ends
+                for size in (1, 2, 3):
+                    self._starts[letters[at : at + size]].append((number, at))
+
+    def find(self, values: Sequence[str]) -> Iterator[int]:
+        """Yield the numbers of the texts all of whose words are in these values."""
+        seen: dict[int, int] = defaultdict(int)
+        used: dict[int, int] = defaultdict(int)
+        for value in values if self._starts else ():
+            letters = fold_letters(self._strip(unquote(value))) if len(value) <= 2 * PARTS_LETTERS else ""
+            for place in set(self._starts.get(letters[:3], ())):
+                following, ends = self._ends[place]
+                mask = ends.get(len(letters), 0)
+                if mask & ~seen[place[0]] and following.startswith(letters):
+                    seen[place[0]] |= mask
+                    used[place[0]] += 1
+        yield from (each for each, mask in seen.items() if mask == self._whole[each] and 1 < used[each] <= MAX_PARTS)
+
+    @staticmethod
+    def _strip(text: str) -> str:
+        return re.sub(r"\A\w+:/+(?:www\.)?|\Awww\.|\.git\Z", "", text) if "://" in text or "." in text else text
+
+
 class _UrlPattern:
     """A document's URL: scheme, user, `www.`, port, fragment, letter case and further parameters do not matter.
 
     Many servers know no letter case in paths: one address too many is better than one that is missed. What is no URL or
-    path, such as the name of a document, must be the whole value, in the same letter case, unless it is a long id.
+    path, such as the name of a document, must be the whole value, in the same letter case, unless it is a long id. The
+    host of a store is one of several that serve the same object.
     """
 
     def __init__(self, url: str) -> None:
-        address, _, query = url.strip().partition("#")[0].partition("?")
-        host, slash, path = plain_address(unquote(re.sub(r"^\w+://(?:www\.)?", "", address))).rstrip("/").partition("/")
-        self._query = set(_read_query(query))
+        address, _, query = url.strip().replace("\\", "/").partition("#")[0].partition("?")
+        store = re.match(r"(?i)(s3|gs|abfs|wasb)\w*://", address)
+        address = re.sub(r"^[\w.-]+@([\w.-]+):(?!\d)", r"\1/", address)
+        address = re.sub(r"^(?:file:/+|\w+://|/+)(?:www\.|localhost/)?", "", address)
+        if store and "@" in address.partition("/")[0]:  # the account of the container
+            address = re.sub(r"^([^@/]+)@([^./]+)[^/]*", r"\2/\1", address)
+        address = re.sub(r"^[^/@]*@", "", address)
+        host, slash, path = plain_address(unquote(address)).rstrip("/").partition("/")
+        path = re.sub(r"(?<=\w)(?:\.git|\.html?|\.php|\.aspx)\Z", "", path)
+        self._query = _read_query(query)
         is_long_id = len(host) >= LONG_ID and any(char.isdigit() for char in host)
-        self._is_address, name = bool(slash) or "." in host or is_long_id, host
-        host = (host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host).lower()
-        words = re.findall(r"[^\W_]+", f"{host} {path}")
-        # What the letters of every text have that names the document.
-        self.letters = max((Letters.of(word, whole=True).text for word in words), key=len, default="")
-        if not self._is_address:
-            self._pattern = re.compile(rf"\s*{re.escape(name)}\s*\Z")
-            return
+        self._is_address, self._name = bool(slash) or "." in host or is_long_id, unquote(address)
+        host = re.sub(r":\d*\Z", "", host)
+        words = _WORD.findall(f"{host} {path}")
+        # What the letters of every text have that names the document, also where it is turned around.
+        plain = sorted({fold_letters(word) for word in _WORD.findall(f"{host} {path}")}, key=len, reverse=True)
+        self.letters = plain, [word[::-1] for word in plain], [codecs.encode(word, "rot13") for word in plain]
         labels, parts = (
-            [re.escape(each) for each in text.split(sign) if each] for text, sign in ((host, "."), (path, "/"))
+            [re.escape(each).replace("\\ ", r"[\s+]") for each in text.split(sign) if each]
+            for text, sign in ((host, "."), (path, "/"))
         )
-        names = ["[.]".join(labels) + r"\.?(?::\d+)?" + r"[/\s\u203a]+".join(["", *parts])]
-        if parts:  # a name as that of a package, or of a file
-            names += ["[.,]".join(labels[::-1]) + r"\)?" + "[/.]".join(["", *parts]), "[_-]".join(words)]
+        to_next = r"\s*[/=\s\u203a\u2192\xbb>|!:+_]+"
+        names = [r"\s?[.]\s?".join(labels) + r"\.?(?::\d+)?" + to_next.join(["", *parts])]
+        if store:
+            more = r"(?:[.@][\w.-]+)?(?:/[\w-]+)?/?(?:[?&]prefix)?"
+            names = [labels[0] + more + to_next.join(["", *parts])]
+            names += [f"{parts[0]}@{labels[0]}[.\\w-]*{to_next.join(['', *parts[1:]])}"] if len(parts) > 1 else []
+        elif parts:  # a name as that of a package, a proxy, or a file
+            names += [
+                "[.,]".join(labels[::-1]) + r"(?:[.,]www)?,?\)?" + "[/.]".join(["", *parts]),
+                "-".join(labels) + r"(?:\.[\w-]+)+" + to_next.join(["", *parts]),
+                "[_.+-]".join(words),
+            ]
+        # The name of a file may have the query.
+        more_words = "[_.+-]".join([*words, *_WORD.findall(plain_address(unquote(query)))])
+        self._file = re.compile(rf"(?<![^\W_]){more_words}(?![^\W_])") if self._query else None
         self._pattern = re.compile(
-            rf"(?i)(?<![\w.-])(?:www\.)?(?:{'|'.join(names)})(?:\.html?|/?(?:index\.\w+)?)(?![\w/%~.-]*[\w/%])"
-            r"(?:\?([^#\s\"'<>()\[\]{}|\\`]*))?"
+            rf"(?:https?[_.-]+)?(?<![^\W_])(?<![.-])(?:(?:www\d?|m|mobile|amp|cdn|touch)[._-])?(?:{'|'.join(names)})"
+            r"(?:[._-](?:git|html?|php|aspx?|md|txt)){0,2}(?:/(?:(?:index|default)(?:\.\w+)?|amp)?)?/?(?:;[\w=.-]*)?"
+            r"(?![\w/%~.-]*[a-z\d\xe0-\u024f\u0400-\u04ff]|/[^\s/])"
+            r"(?:\?([^#\s\"'<>()\[\]{}|\\`\u3000-\u303f]*))?"
         )
 
     def is_in(self, text: str) -> bool:
         """Whether a value, which `plain_address` has simplified, names the document."""
         if not self._is_address:
-            return bool(self._pattern.match(text))
-        return any(self._query <= set(_read_query(found[1] or "")) for found in self._pattern.finditer(text))
+            return text.strip() == self._name.casefold()
+        if self._file and self._file.search(text):
+            return True
+        return any(self._query <= _read_query(found[1] or "") for found in self._pattern.finditer(text))
 
 
-def _read_query(query: str) -> list[tuple[str, str]]:
-    return parse_qsl(query.lower().rstrip(".,;:!/*_~").replace(";", "&"), keep_blank_values=True)
+def _read_query(query: str) -> set[tuple[str, str]]:
+    pairs = parse_qsl(plain_address(query.replace(";", "&")), keep_blank_values=True)
+    return {(name, re.sub(r"(?:\.html?|[.,;:!/*_~\s])*\Z", "", value)) for name, value in pairs}
 
 
 def plain_address(text: str) -> str:
     """Write addresses in a text in one way: Unicode hosts, no accents and invisible characters, no empty segments."""
-    text = _PUNYCODE.sub(_decode_punycode, text)
-    text = _DASHES.sub("-", _UNSEEN.sub("", unicodedata.normalize("NFKD", text))).replace("\\", "/")
-    text = re.sub(r"(?<!:)/(?:\.?/)+", "/", text)
+    text = unicodedata.normalize("NFKD", _PUNYCODE.sub(_decode_punycode, text)).casefold()
+    text = re.sub(r"(?<!:)/(?:\.?/)+", "/", _UNSEEN.sub("", unicodedata.normalize("NFKD", text)).translate(_SIMILAR))
     return re.sub(r"/(?!\.\./)[^/\s?#]+/\.\.(?=/)", "", text) if "/../" in text else text
 
 
-@lru_cache(maxsize=1_000)
-def _read_forms(value: str) -> Sequence[tuple[str, str]]:
-    """Return a value as it is stored, and each form that it can be decoded to, with how it was encoded."""
-    forms, latest = {value: ""}, [value]
-    for _ in range(2):
-        texts, latest = latest, []
-        for text in texts:
-            for name, form in _decode_once(text):
-                if form not in forms:
-                    forms[form] = f"{forms[text] or 'decoded from'} {name}"
-                    latest.append(form)
-    for _ in range(MAX_ROUNDS if latest else 0):
-        before, value = value, next((form for _, form in _decode_once(value, DECODERS) if form != value), value)
-        if value == before:
-            break
-        forms |= {form: SEVERAL for form in (value, *(form for _, form in _decode_once(value))) if form not in forms}
-    return [(how, form) for form, how in forms.items()]
+# What may have been done to an address, by the form of its letters that is there.
+_URL_CHANGES: tuple[Callable[[str], Iterable[str]], ...] = (
+    lambda text: dict.fromkeys((text, *(each.sub("", text) for each in _LINE_BREAKS))),
+    lambda text: (text[::-1],),
+    lambda text: (codecs.encode(text, "rot13"),),
+)
 
 
-def _decode_once(text: str, decoders: Sequence[Decoder] = (*DECODERS, *NOTATIONS)) -> Iterator[tuple[str, str]]:
+def _read_forms(value: str) -> tuple[Sequence[tuple[str, str]], bool]:
+    """Return a value as it is stored, each form that it can be decoded to, with how, and whether these are all."""
+    return _read_short_forms(value) if len(value) < CACHED_CHARS else _decode_forms(value)
+
+
+def _decode_forms(value: str) -> tuple[Sequence[tuple[str, str]], bool]:
+    forms, left, is_whole = {value: ""}, MAX_READ, len(value) < MAX_READ
+    queue = [(0, 0, 0, value)] if is_whole else []
+    while queue:
+        detours, rounds, _, text = heappop(queue)
+        ways = 0
+        for decoder, form in _decode_once(text):
+            cost, ways = detours + (ways if decoder.is_sure else 1), ways + decoder.is_sure
+            if cost > MAX_DETOURS - (len(value) > LONG) or form in forms:
+                continue
+            left -= len(form) + len(text) // 4
+            is_whole = is_whole and CUT not in form
+            if left < 0 or len(forms) > MAX_FORMS or rounds > MAX_ROUNDS:
+                return [(how, form) for form, how in forms.items()], False
+            forms[form] = SEVERAL if rounds > 1 else f"{forms[text] or 'decoded from'} {decoder.name}"
+            heappush(queue, (cost, rounds + 1, len(forms), form))
+    return [(how, form) for form, how in forms.items()], is_whole
+
+
+_read_short_forms = lru_cache(maxsize=2_000)(_decode_forms)
+
+
+def _decode_once(text: str) -> Iterator[tuple[_Decoder, str]]:
     """Yield the text decoded in each way that may apply; half of a character is replaced."""
-    for name, pattern, decode in decoders:
-        if pattern.search(text):
-            yield name, decode(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    numbers = {number for char in _SIGNS.keys() & set(text) for number in _SIGNS[char]}
+    for number in sorted(numbers | ({_ALWAYS} if text.isascii() else {_ALWAYS, _ALWAYS_WIDE})):
+        decoder = DECODERS[number]
+        if decoder.pattern.search(text):
+            form = decoder.decode(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            if form != text:
+                yield decoder, form
 
 
 def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str, bool]]:
-    """Yield the text of a chunk, its id, and all names and values, with their paths and whether they may be encoded.
-
-    JSON in a string is read like the payload that it is in. The items of a list may be the characters or the bytes of a
-    text, and a text may be spread over values: those of fields with one name, or all of them.
-    """
+    """Yield the text of a chunk, its id, and all names and values, with their paths and whether they may be encoded."""
     text = payloads.find_text(point)
     if text is not None:
         yield "text", text, True
     yield "id of the point", str(point.id), False
+    yield from (each for each in _read_tree(point.payload) if each[1] != text)
+
+
+def _read_tree(tree: Any) -> Iterator[tuple[str, str, bool]]:
+    """Yield all names and values, with their paths and whether they may be encoded.
+
+    JSON in a string is read like the payload that it is in. The items of a list may be the characters or the bytes of a
+    text, and a text may be spread over values: those of fields with one name, of a column, or all of them.
+    """
     names: list[str] = []
     together: dict[str, list[str]] = defaultdict(list)
-    stack: list[tuple[str, str, Any]] = [("", "", point.payload)]
+    stack: list[tuple[str, str, Any]] = [("", "", tree)]
     while stack:
         path, name, value = stack.pop()
         if isinstance(value, Mapping):
@@ -671,23 +1043,36 @@ def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str,
                 stack += reversed([(f"{path}.{key}".removeprefix("."), str(key), item) for key, item in value.items()])
                 continue
             value = [value[key] for key in sorted(value, key=int)]
-        if isinstance(value, list | tuple):
-            stack += [(f"{path}[]", name, item) for item in reversed(value)]
-            items = [_write(item) for item in value if isinstance(item, str | int | float)]
-            yield f"{path}[]", ("" if max(map(len, items), default=0) == 1 else " ").join(items), True
+        if isinstance(value, list | tuple | set | frozenset):
+            column = f"{path}[" if path.endswith("]") else ""
+            is_vector = any(isinstance(item, float) and not item.is_integer() for item in value)
+            # Many numbers or characters are read together alone.
+            together_alone = is_vector or len(value) >= MANY
+            alone = [
+                item
+                for item in value
+                if not together_alone or not (isinstance(item, int | float) or len(item or "") == 1)
+            ]
+            stack += [
+                (f"{path}[]", f"{column}{at}" if column else name, each) for at, each in reversed([*enumerate(alone)])
+            ]
+            items = [_write(item) for item in value if isinstance(item, str | int | float | bytes)]
+            yield f"{path}[]", ("" if max(map(len, items), default=0) == 1 else " ").join(items), not is_vector
         elif value is not None and not isinstance(value, bool):
             inner = parse_json(value)
             stack += [(path, name, inner)] if inner is not None else []
-            if value != text:
-                yield path, _write(value), inner is None
-            together[""].append(_write(value))
-            together[name].append(_write(value))
-    yield "names of fields", "\n".join(names), True
+            yield path, _write(value), inner is None
+            if inner is None:
+                together[""].append(_write(value))
+                together[name].append(_write(value))
+    yield "names of fields", PART.join(names), True
     for values in together.values():
         if len(values) > 1:
-            yield SEVERAL_FIELDS, " ".join(values), False
+            yield SEVERAL_FIELDS, PART.join(values), False
             yield SEVERAL_FIELDS, " ".join(reversed(values)), False
 
 
-def _write(value: str | float) -> str:
+def _write(value: str | float | bytes) -> str:
+    if isinstance(value, bytes):
+        return _read_bytes(value) or ""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)

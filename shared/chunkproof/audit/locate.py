@@ -12,7 +12,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from chunkproof.contract import MismatchKind
 from chunkproof.proof.integrity import compare
@@ -27,12 +27,15 @@ LEAST_PART = 24
 LEAST_SHARE = 0.5
 # All searches for texts shorter than two seeds may read this many letters together.
 MAX_SHORT_SEARCH = 5_000_000_000
+# Every sequence of so many letters is kept.
+MAX_DENSE = 200_000
 MARKUP = "markup"
-# Letters that have no accent in Unicode's eyes, those that look like Latin ones, and those that nobody sees.
-_PLAIN = str.maketrans(
-    "łøđŧħавекмнорстухіјѕαβεηικνορτυχ", "lodthabekmhopctyxijsabenikvoptux", "\u0640\u115f\u1160\u3164"
-)
-_WORD = re.compile(r"[^\W_]+")
+# Letters that look like Latin ones, and those that nobody sees.
+_PLAIN = str.maketrans("авекмнорстухіјѕαβεηικνορτυχ", "abekmhopctyxijsabenikvoptux", "\u0640\u115f\u1160\u3164")
+# Latin letters that Unicode does not decompose, such as those with a stroke and small capitals.
+_LATIN = re.compile(r"LATIN (?:(?:SMALL|CAPITAL) LETTER|LETTER SMALL CAPITAL) ([A-Z])(?: WITH .*)?\Z")
+_OTHERS = re.compile(r"[^\x00-\x7f]+")
+_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())
 # The targets of links, which a renderer of Markdown leaves out.
 _TARGET = re.compile(r"(?<=\])\([^()\s]{0,2000}\)|(?<=\])\[[^\[\]\n]{0,200}\]")
 
@@ -54,21 +57,34 @@ class Letters:
                 shown.append((at, start))
                 at = end
         shown.append((at, len(text)))
-        letters = "".join(word for part in shown for word in _WORD.findall(text, *part))
-        return cls(letters.lower() if letters.isascii() else "".join(map(_fold, letters)), text, tuple(shown))
+        parts = text if len(shown) == 1 else "".join(text[slice(*part)] for part in shown)
+        return cls(fold_letters(parts), text, tuple(shown))
 
     @cached_property
     def offsets(self) -> "array[int]":
         """Where each letter comes from."""
-        words = (word for part in self._shown for word in _WORD.finditer(self._source, *part))
         offsets: array[int] = array("I")
-        for word in words:
-            if word[0].isascii():
-                offsets.extend(range(*word.span()))
-                continue
-            for at, char in enumerate(word[0], start=word.start()):
-                offsets.extend([at] * len(_fold(char)))
+        for start, end in self._shown:
+            for at, char in enumerate(self._source[start:end], start):
+                offsets.extend([at] * len(_FOLDED[ord(char)]))
         return offsets
+
+
+class _Folded(dict[int, str]):
+    """The letters of each character, in one case and without accents."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
+        letters: list[str] = []
+        for each in folded if char.isalnum() else "":
+            latin = None if each.isascii() else _LATIN.match(unicodedata.name(each, ""))
+            letters += [latin[1].lower()] if latin else [str(unicodedata.digit(each, each))] if each.isalnum() else []
+        self[code] = "".join(letters).translate(_PLAIN)
+        return self[code]
+
+
+_FOLDED = _Folded()
 
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
@@ -81,11 +97,12 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-@lru_cache(maxsize=10_000)
-def _fold(char: str) -> str:
-    folded = unicodedata.normalize("NFKD", char).casefold()
-    plain = (each for each in unicodedata.normalize("NFKD", folded) if each.isalnum())
-    return "".join(str(unicodedata.digit(each, each)) for each in plain).translate(_PLAIN)
+def fold_letters(text: str) -> str:
+    """Return the letters and digits alone: the path for texts that are mostly ASCII is several times faster."""
+    plain = text if text.isascii() else _OTHERS.sub(lambda run: run[0].translate(_FOLDED), text)
+    if plain.isascii():
+        return plain.encode().translate(None, _SIGNS).decode().lower()
+    return text.translate(_FOLDED)
 
 
 @dataclass
@@ -158,13 +175,17 @@ class PassageIndex:
 
     def find_passages(self, letters: str) -> list[SourcePlace]:
         """Find the passages of the documents that are in the letters of a text, from 24 letters on."""
-        size = len(letters)
-        if len(self._places) < size // 4:
-            is_possible = any(seed in letters for seed in self._places)
-        else:
-            parts = map(letters.__getitem__, map(slice, range(size - SEED + 1), range(SEED, size + 1)))
-            is_possible = not self._places.keys().isdisjoint(parts)
+        size, step = len(letters), SEED if self._dense else 1
+        parts = map(letters.__getitem__, map(slice, range(0, size - SEED + 1, step), range(SEED, size + 1, step)))
+        is_possible = not (self._dense or self._places.keys()).isdisjoint(parts)
         return list(self._find_parts(letters)) if is_possible else []
+
+    @cached_property
+    def _dense(self) -> set[str]:
+        """All sequences of the documents, if they are few: one of a passage is then found at every twelfth letter."""
+        whole = [document.letters.text for document in self._documents]
+        few = whole if sum(map(len, whole)) <= MAX_DENSE else ()
+        return {letters[at : at + SEED] for letters in few for at in range(len(letters) - SEED + 1)}
 
     def _find_whole(self, letters: str) -> Iterator[SourcePlace]:
         if len(letters) < 2 * SEED - 1:
