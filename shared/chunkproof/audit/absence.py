@@ -502,7 +502,7 @@ for _number, _each in enumerate(DECODERS):
 _ALWAYS, _ALWAYS_WIDE = (_number for _number, _each in enumerate(DECODERS) if not _each.signs)
 FORMS = (
     "as stored: texts, names of fields, ids, numbers, items of lists, comments, link targets, and all values together",
-    "in parts: in several fields, columns or items of a list, in their order or turned around; short ones in any order",
+    "in parts: in several fields, columns or items of a list, in order; of up to 1,000 short texts, in any order",
     f"decoded, several times over: {', '.join(dict.fromkeys(each.name for each in DECODERS))}",
     "turned around and in ROT13, from eight letters on, if all texts together have fewer than a million letters",
     "as a reader sees it: without markup, comments, link targets, case, accents, invisible characters and punctuation",
