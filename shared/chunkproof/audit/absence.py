@@ -84,7 +84,7 @@ BETWEEN, PART = " \ua66e ", "\x1d"
 # Bytes from so many on may be characters of two or four bytes each.
 LEAST_WIDE, UNPACKING_MEMORY, MAX_JSON, MAX_PYTHON, LOOK, MANY = 8, 32_000_000, 50, 100_000, 200, 500
 # What is packed has at most so many times its size; what is cut off there is marked.
-UNPACKED_FLOOR, UNPACKED_RATIO, CUT = 20_000, 20, "\ufdd0"
+UNPACKED_FLOOR, UNPACKED_RATIO, CUT = 20_000, 20, "\ufdd0\ufdd1\ufdd2"
 # UTF-8 may have been read in these encodings, and bytes may be in those.
 MISREAD = "cp1252", "cp437", "mac_roman", "cp1251", "cp850", "koi8-r", "cp866", "iso8859-15"
 LEGACY = "cp1252", "cp1251", "koi8-r", "shift_jis", "gb18030", "cp500"
@@ -124,7 +124,7 @@ _HEX_NUMBERS = re.compile(r"(?:(?:0[xX])?[0-9a-fA-F]{4,6}[\s,;]{1,2}){2,}(?:0[xX
 _DUMP_LINE = re.compile(r"\A\w+:?\s+((?:[0-9a-fA-F]{2} ){1,8} ?(?:[0-9a-fA-F]{2} ){0,8}|(?:[0-9a-fA-F]{4} ){0,8}\w*)")
 _DUMP = re.compile(r"(?:(?:\A|\n)[0-9a-fA-F]{6,8}:?\s+(?:[0-9a-fA-F]{2}|[0-9a-fA-F]{4}) .*)+")
 _UUENCODED = re.compile(r"begin \d{3,4} .*\n((?:[ -`]{1,61}\r?\n)+)\s*end")
-_DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){2,}-?\d{1,7}(?:\.0)?(?![\d.])")
+_DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){2,50000}-?\d{1,7}(?:\.0)?(?![\d.])")
 _NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x07\x0e-\x1a\x7f-\x9f]")
 _AT, _AT_WORD = re.compile(r"[\[({]\s*(?:@|[aA][tT])\s*[\])}]"), re.compile(r" at (?=[\w.-]+ dot \w)")
 _DOT, _DOT_WORD = re.compile(r"[\[({]\s*(?:\.|[dD][oO][tT])\s*[\])}]"), re.compile(r" dot (?=\w)")
