@@ -16,7 +16,7 @@ from qdrant_client import models
 from chunkproof.base.request import Deadline
 from chunkproof.stores.edge import EdgeStore
 from chunkproof.stores.server import ServerStore
-from chunkproof.stores.store_port import DenseLeg, StoreQuery, TextLeg, VectorConfig
+from chunkproof.stores.store_port import DenseLeg, Layout, StoreQuery, TextLeg, VectorConfig
 from chunkproof_cli.commands import copying
 from chunkproof_cli.commands.copying import compare_collections, read_all
 
@@ -306,13 +306,17 @@ def test_large_points_are_read_in_smaller_pages(monkeypatch: pytest.MonkeyPatch)
         def count(self, *_of: Any) -> int:
             return 6
 
+        def layout(self, *_of: Any) -> Layout:
+            return Layout({})
+
         def read_points(self, _name: str, start: Any, limit: int, _deadline: Deadline) -> Any:
             asked.append(limit)
             if limit > 2:
                 raise ResponseTooLargeError("too large")
             begin = start or 0
             return [
-                {"id": n} for n in range(begin, min(begin + limit, 6))
+                {"id": n, "payload": {"text": "t", "chunk_id": "c"}, "vector": {}}
+                for n in range(begin, min(begin + limit, 6))
             ], begin + limit if begin + limit < 6 else None
 
     monkeypatch.setattr(copying, "BATCH", 8)

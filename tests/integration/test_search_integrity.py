@@ -4,6 +4,7 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from hashlib import blake2b, md5, sha256
+from random import Random
 from typing import Any
 from unicodedata import normalize
 from uuid import UUID, uuid5
@@ -279,3 +280,37 @@ def test_several_queries_are_verified_each(memory_store: MemoryStore, collection
     answer = search(SearchQuery.parse({"queries": queries}), opened)
     assert [found(each) for each in answer.responses or ()] == [{1: "verified", 2: "changed"}, {1: "verified"}]
     assert opened.trace.changed == 2
+
+
+MIXED: dict[str, Callable[[str], str]] = {
+    "stripped": str.strip,
+    "in NFC": lambda text: normalize("NFC", text),
+    "title and text": lambda text: "A\n" + text,
+    "text and title": lambda text: text + "A",
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+@pytest.mark.parametrize("percent", [1, 3, 10, 34, 50, 66, 90, 97, 99])
+@pytest.mark.parametrize("spread", ["anywhere", "at the end"])
+def test_two_pipelines_that_hash_other_forms_of_a_text_accuse_no_chunk(
+    memory_store: MemoryStore, collection: str, kind: str, percent: int, spread: str
+) -> None:
+    random, count = Random(f"{kind} {percent}"), 130
+    texts = [f" {word} cafe\u0301 of text {n}\n" for n, word in enumerate(random.choices("abc", k=count), 1)]
+    other = {*random.sample(range(1, count + 1), max(1, count * percent // 100))}
+    if spread == "at the end":
+        other = {*range(count + 1 - len(other), count + 1)}
+    points = [
+        hashed(n, stored=text, content_hash=sha(MIXED[kind](text) if n in other else text))
+        for n, text in enumerate(texts, 1)
+    ]
+    edited = sorted(random.sample(sorted({*range(1, count + 1)} - other), 1) + random.sample(sorted(other), 1))
+    for n in edited:
+        payload = {**points[n - 1].payload, "text": f"something else is here {n}"}
+        points[n - 1] = Point(n, payload, vector=points[n - 1].vector)
+    fill(memory_store, collection, *points)
+    judged = found(ask(make_services(memory_store, collection), query_vector=EAST, top_k=100))
+    judged |= found(ask(make_services(memory_store, collection), query_vector=[0.0, 1.0], top_k=100))
+    assert len(judged) == count
+    assert [n for n, integrity in sorted(judged.items()) if integrity == "changed"] == edited

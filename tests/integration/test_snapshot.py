@@ -1,10 +1,10 @@
-"""Snapshots: what they keep, that an interrupted one goes on, and that a damaged one is refused."""
+"""Snapshots: what they keep, that they are of one state, and that a damaged one is refused."""
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from chunkproof.audit.manifest_file import import_zstd
 from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter, hash_vector
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.store_port import Page, Point, WritableStore
@@ -66,45 +67,30 @@ def test_texts_and_vectors_are_kept_in_full_on_request(reader: Reader, tmp_path:
     assert Snapshot(file).find("elsewhere") == ()
 
 
-def test_an_interrupted_snapshot_goes_on_and_has_the_same_lines(
-    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_snapshot_that_was_interrupted_begins_again_and_is_of_one_state(
+    reader: Reader, store: WritableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, broken = tmp_path / "whole.snapshot", tmp_path / "broken.snapshot"
-    write(reader, whole, texts=True)
+    file = tmp_path / "now.snapshot"
     monkeypatch.setattr("chunkproof.collection.reader.PAGE_SIZE", 1)
-    for most in (1, 2):
-        again = Reader(reader.services, reader.name)
-        pages = again.pages
+    stopped = Reader(reader.services, reader.name)
+    pages = stopped.pages
 
-        def first_pages(*where: Any, seen: int, pages: Any = pages, most: int = most) -> Iterator[Page]:
-            for number, page in enumerate(pages(*where, seen=seen)):
-                if number == most:
-                    raise KeyboardInterrupt
-                yield page
+    def first_pages(*vector: Any) -> Iterator[Page]:
+        yield from islice(pages(*vector), 2)
+        raise KeyboardInterrupt
 
-        monkeypatch.setattr(again, "pages", first_pages)
-        try:
-            write(again, broken, texts=True)
-        except KeyboardInterrupt:
-            assert not broken.exists()
-    assert list(Snapshot(broken).entries()) == list(Snapshot(whole).entries())
-    (tmp_path / ".other.snapshot.partial").mkdir()
-    state = {"header": {**Snapshot(whole).header.model_dump(), "texts": False}, "length": 1, "points": 1}
-    (tmp_path / ".other.snapshot.partial" / "state.json").write_text(json.dumps(state))
-    (tmp_path / ".other.snapshot.partial" / "part.zst").write_bytes(b"x")
-    with pytest.raises(InvalidParameterError, match="texts"):
-        write(reader, tmp_path / "other.snapshot", texts=True)
-    assert write(reader, tmp_path / "other.snapshot", texts=True, restart=True) == 3
-
-
-def test_a_snapshot_that_was_killed_after_its_last_step_is_taken_again(reader: Reader, tmp_path: Path) -> None:
-    file, folder = tmp_path / "now.snapshot", tmp_path / ".now.snapshot.partial"
-    write(reader, file, texts=True)
-    folder.mkdir()
-    state = {"header": Snapshot(file).header.model_dump(), "length": 10, "points": 3}
-    (folder / "state.json").write_text(json.dumps(state))
+    monkeypatch.setattr(stopped, "pages", first_pages)
+    with pytest.raises(KeyboardInterrupt):
+        write(stopped, file, texts=True)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".now.snapshot.partial").mkdir()  # of a process that was killed
+    (tmp_path / ".now.snapshot.partial" / "part.zst").write_bytes(b"x" * 100_000)
+    new = Point(1, {"chunk_id": "pumps", "text": "changed after the first page"}, vector=(1.0, 0.0))
+    store.upsert(reader.name, [new], "", Deadline(60_000))
     assert write(reader, file, texts=True) == 3
-    assert not folder.exists()
+    texts = [entry.original_text for entry in Snapshot(file).entries()]
+    assert texts == ["changed after the first page", "the water of a river", ""]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @needs_full

@@ -53,15 +53,54 @@ def empty_payloads(request: dict[str, Any], result: dict[str, Any]) -> None:
         point["payload"] = None
 
 
+def skip_ahead(_request: dict[str, Any], result: dict[str, Any]) -> None:
+    if result["next_page_offset"]:
+        result["next_page_offset"] += 3
+
+
+def repeat_across_pages(request: dict[str, Any], result: dict[str, Any]) -> None:
+    if request.get("offset") and result["points"]:
+        result["points"][0] = {**result["points"][0], "id": request["offset"] - 1}
+
+
+def write_ids_as_texts(_request: dict[str, Any], result: dict[str, Any]) -> None:
+    for point in result["points"]:
+        point["id"] = str(point["id"])
+
+
+def _change_every_third(change: Callable[[dict[str, Any]], object]) -> Lie:
+    """Return a lie about some points, on pages and when they are asked for by their ids."""
+
+    def lie(_request: dict[str, Any], result: Any) -> None:
+        for point in result["points"] if isinstance(result, dict) else result:
+            if point["id"] % 3 == 0 and point.get("payload"):
+                change(point)
+
+    return lie
+
+
+LEFT_OUT: dict[str, Lie] = {
+    "payloads": _change_every_third(lambda point: point.update(payload={})),
+    "texts": _change_every_third(lambda point: point["payload"].pop("text")),
+    "ids": _change_every_third(lambda point: point["payload"].pop("chunk_id")),
+    "inner fields": _change_every_third(lambda point: point["payload"]["metadata"].pop("author")),
+    "vectors": _change_every_third(lambda point: point.pop("vector", None)),
+}
 LIES: dict[str, Lie] = {
     lie.__name__: lie
-    for lie in (end_early, leave_out_points, repeat_the_page, turn_around, repeat_points, stand_still, go_back)
+    for lie in (
+        *(end_early, leave_out_points, repeat_the_page, turn_around, repeat_points, stand_still, go_back),
+        *(skip_ahead, repeat_across_pages, write_ids_as_texts),
+    )
 }
 
 
 @contextmanager
-def lying_server(url: str, lie: Lie, counts: Sequence[int] = ()) -> Iterator[str]:
-    """Serve what the Qdrant at `url` answers, but for pages of points, and for counts while `counts` has some."""
+def lying_server(url: str, lie: Lie, counts: Sequence[int] = (), *, by_id: bool = False) -> Iterator[str]:
+    """Serve what the Qdrant at `url` answers, but for pages of points, and for counts while `counts` has some.
+
+    With `by_id`, it lies about points that are asked for by their ids, too.
+    """
     numbers = iter(counts)
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +110,8 @@ def lying_server(url: str, lie: Lie, counts: Sequence[int] = ()) -> Iterator[str
             request = Request(url + self.path, body or None, headers, method=self.command)
             with urlopen(request) as response:
                 content, status = response.read(), response.status
-            if self.path.partition("?")[0].endswith("/points/scroll"):
+            path, is_read = self.path.partition("?")[0], by_id and self.command == "POST"
+            if path.endswith("/points/scroll") or (is_read and path.endswith("/points")):
                 answer = json.loads(content)
                 lie(json.loads(body), answer["result"])
                 content = json.dumps(answer).encode()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -19,7 +19,6 @@ import click
 import httpx
 
 from chunkproof.base.errors import (
-    IncompleteScanError,
     InvalidParameterError,
     NotConfiguredError,
     ResponseTooLargeError,
@@ -29,12 +28,12 @@ from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
 from chunkproof.collection.facts import find_text_paths
 from chunkproof.collection.payload_map import PayloadMap
-from chunkproof.collection.services import ScanCheck
+from chunkproof.collection.reader import ScanCheck
 from chunkproof.net.secrets import Keys
 from chunkproof.net.transport import host_of
 from chunkproof.service.container import qdrant_store
 from chunkproof.service.terminal import open_embedded_store
-from chunkproof.stores.store_port import Json, Layout, PointId, WritableStore
+from chunkproof.stores.store_port import Json, Layout, Point, PointId, WritableStore
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import data_option, json_option, name_flags, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
@@ -248,9 +247,11 @@ def read_pages(source: WritableStore, collection: str, start: PointId | None = N
         check = ScanCheck(
             collection,
             source.host,
-            lambda: source.count(collection, (), Deadline(CALL_MS)),
-            lambda last: [point["id"] for point in source.read_points(collection, last, 2, Deadline(CALL_MS))[0]],
+            count=lambda where: source.count(collection, where, Deadline(CALL_MS)),
+            look=lambda last: [point["id"] for point in source.read_points(collection, last, 2, Deadline(CALL_MS))[0]],
         )
+        layout = source.layout(collection, Deadline(CALL_MS))
+        check.contents.vectors.update(dict.fromkeys((*layout.vectors, *layout.sparse_vectors), 0))
     while True:
         try:
             points, following = source.read_points(collection, start, limit, Deadline(CALL_MS))
@@ -260,12 +261,11 @@ def read_pages(source: WritableStore, collection: str, start: PointId | None = N
             limit //= 2
             continue
         if check:
-            following = check.add([point["id"] for point in points], start, following)
+            read = [Point(point["id"], point["payload"]) for point in points]
+            following = check.add(read, start, following, chain.from_iterable(point["vector"] for point in points))
         if points:
             yield points
-        elif following is not None:
-            raise IncompleteScanError(source.host, f"a page of {collection} had no points, and was not the last")
-        if following is None:
+        if following is None or not points:
             return
         start = following
 

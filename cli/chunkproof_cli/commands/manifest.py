@@ -9,7 +9,7 @@ import click
 
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.audit.snapshot_file import SnapshotWriter
-from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.errors import ChunkproofError
 from chunkproof.collection.reader import Reader
 from chunkproof.service.terminal import new_deadline
 from chunkproof_cli.connections import open_services
@@ -132,14 +132,14 @@ Examples:
 @option("-o --output FILE", "File to write, COLLECTION.snapshot by default.")
 @option("--texts", "Keep the texts in full: blame can then put a former text back.")
 @option("--vectors", "Keep the vectors in full: blame can then put a former vector back.")
-@option("--restart", "Start again instead of continuing an interrupted snapshot.")
+@option("--restart", "Not needed any more: it always begins again.", hidden=True, expose_value=False)
 @common_options
 @reject_api("a snapshot is taken from the collection itself; set QDRANT_URL")
-def snapshot(output: Path | None, texts: bool, vectors: bool, restart: bool, **common: Any) -> None:
+def snapshot(output: Path | None, texts: bool, vectors: bool, **common: Any) -> None:
     """Keep what a collection holds now, to find out later what changed and what it cost.
 
     By default it keeps ids, the fields that filters use, and the hashes of texts and vectors: no text leaves the
-    store. An interrupted snapshot goes on where it stopped when the command is run again.
+    store. A snapshot that was interrupted begins again, so that it is of one state.
     """
     given = parse_options(**common)
     with open_services(given) as services:
@@ -150,21 +150,10 @@ def snapshot(output: Path | None, texts: bool, vectors: bool, restart: bool, **c
         total = services.store.describe(collection, new_deadline(services.settings)).points_count
         with progress_bar("Reading", total) as done:
             reader = Reader(services, collection)
-            writer = SnapshotWriter(
-                file,
-                reader,
-                texts=texts,
-                vectors=vectors,
-                restart=restart,
-                on_progress=done,
-                on_resume=lambda points: print_note(f"Continuing the interrupted snapshot after {points:,} points."),
-            )
             try:
-                count = writer.write()
-            except (KeyboardInterrupt, ChunkproofError, OSError) as error:
-                if writer.folder.exists() and not isinstance(error, InvalidParameterError):
-                    print_note("Stopped; the same command continues it.")
-                if isinstance(error, OSError) and not isinstance(error, ChunkproofError) and error.filename is None:
+                count = SnapshotWriter(file, reader, texts, vectors, done).write()
+            except OSError as error:
+                if not isinstance(error, ChunkproofError) and error.filename is None:
                     raise OSError(error.errno, error.strerror, str(file)) from None
                 raise
     if reader.change_note:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from chunkproof.base.errors import ChunkproofError, NotConfiguredError
+from chunkproof.base.errors import NotConfiguredError
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.seals.merkle import open_files
@@ -42,7 +42,7 @@ def seal(name: str | None, keys: tuple[str, ...], target: str | None, **common: 
     """Commit to what COLLECTION holds now: a signed root over all of its texts, vectors and payloads.
 
     The next seal adds what is new and proves that nothing else changed, or says what was removed or rewritten. An
-    interrupted seal leaves the last one in force, and goes on when the command is run again.
+    interrupted seal leaves the last one in force; run again, it reads the collection from its start.
     """
     if name is not None:
         common["collection"] = name
@@ -64,11 +64,7 @@ def seal_with_progress(
     total = services.store.describe(name, new_deadline(services.settings)).points_count
     work = default_data_folder() / "sealing"
     with progress_bar("Sealing", total) as done:
-        try:
-            return seal_collection(Reader(services, name), open_files(place), signers, work, done)
-        except (KeyboardInterrupt, ChunkproofError):
-            print_note("Stopped; the same command goes on where it was.")
-            raise
+        return seal_collection(Reader(services, name), open_files(place), signers, work, done)
 
 
 def print_seal(report: SealReport) -> None:

@@ -104,7 +104,6 @@ def scan(run: AuditRun) -> None:
             suspects.clear()
         run.save(compared=join.compared, points=points, changed=run.progress.changed + changed)
     join.skip_to(None)
-    before, after = run.reader.change or (0, 0)
     execute("CREATE INDEX IF NOT EXISTS stray_by_id ON stray (chunk_id)")
     execute(
         "UPDATE chunk SET state = ? WHERE state = ? AND chunk_id IN (SELECT chunk_id FROM stray)",
@@ -116,7 +115,7 @@ def scan(run: AuditRun) -> None:
         "WHERE NOT claimed AND NOT EXISTS (SELECT 1 FROM chunk WHERE chunk.chunk_id = stray.chunk_id)",
         StrayState.UNKNOWN,
     )
-    run.save(compared=join.compared, changed=run.progress.changed + abs(after - before))
+    run.save(compared=join.compared, changed=run.progress.changed + run.reader.added_or_removed)
 
 
 class _Join:

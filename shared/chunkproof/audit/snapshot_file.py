@@ -1,22 +1,18 @@
 """A snapshot of a collection: what `why` and the blame of a suite compare a collection with later.
 
 It is a manifest (`manifest_file.py`) of every point, in the order of point ids, as a series of zstd frames
-(docs/reference/files.md). It is written frame by frame beside its final place, so that an interrupted snapshot goes
-on where it stopped.
+(docs/reference/files.md). It is written frame by frame beside its final place.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from chunkproof.audit.manifest_file import (
     Entry,
@@ -31,15 +27,14 @@ from chunkproof.audit.manifest_file import (
     write_end,
     write_line,
 )
-from chunkproof.base.errors import IncompleteScanError, InvalidParameterError
-from chunkproof.base.files import LOCK_FILE, LockedError, lock_folder, private_files, replace_file
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.files import LockedError, lock_folder, private_files, replace_file
 from chunkproof.collection.payload_map import PayloadMap, flatten
 from chunkproof.collection.reader import Reader
-from chunkproof.contract import Model
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.store_port import Point, Vector
 
-STATE_FILE, PART_FILE = "state.json", "part.zst"
+PART_FILE = "part.zst"
 # Longer values are texts, which no filter names.
 LONGEST_VALUE = 200
 MOST_LISTED = 50
@@ -141,90 +136,47 @@ def _as_written(text: str) -> bytes:
     return write_line({"": text})[5:-3]
 
 
-class _State(Model):
-    """How far an interrupted snapshot has come."""
-
-    header: SnapshotHeader
-    next_point: int | str | None = None
-    length: int = 0
-    points: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class SnapshotWriter:
-    """Takes a snapshot of a collection; what an interrupted one has written is kept in `folder` until it is done."""
+    """Takes a snapshot of a collection, in a folder beside the file until it is done; an interrupted one begins again.
+
+    What was read before may have changed since: a snapshot is of one state.
+    """
 
     output: Path
     reader: Reader
     texts: bool = False
     vectors: bool = False
-    restart: bool = False
     on_progress: Callable[[int], None] = lambda _points: None
-    on_resume: Callable[[int], None] = lambda _points: None
-
-    @property
-    def folder(self) -> Path:
-        """The folder of an unfinished snapshot, beside the file."""
-        return self.output.with_name(f".{self.output.name}.partial")
 
     def write(self) -> int:
         """Write the snapshot and return the number of points. The file appears only when it is complete."""
+        folder = self.output.with_name(f".{self.output.name}.partial")
         try:
-            with lock_folder(self.folder), private_files():
-                return self._write()
-        except IncompleteScanError:
-            self._remove_part()  # it is no start of what the collection holds
-            raise
+            with lock_folder(folder), private_files():
+                try:
+                    return self._write(folder / PART_FILE)
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
         except LockedError:
             raise InvalidParameterError(f"{self.output} is being written by another process: wait for it") from None
 
-    def _write(self) -> int:
-        header = self._describe()
-        state = self._resume(header) or _State(header=header)
-        zstd, part = import_zstd(), self.folder / PART_FILE
-        with part.open("r+b" if part.exists() else "w+b") as file:
-            file.truncate(state.length)
-            file.seek(0, os.SEEK_END)
-            if not state.length:
-                file.write(zstd.compress(write_line(header.model_dump())))
-                state = self._save(state, file)
-            else:
-                self.on_resume(state.points)
-            self.on_progress(state.points)
-            if state.next_point is not None or not state.points:
-                state = self._add_points(state, file)
-            file.write(zstd.compress(write_end(state.points)))
-            file.flush()
-            os.fsync(file.fileno())
+    def _write(self, part: Path) -> int:
+        zstd, header, payloads, count = import_zstd(), self._describe(), self.reader.payloads, 0
+        with part.open("wb") as file:
+            file.write(zstd.compress(write_line(header.model_dump())))
+            for page in self.reader.pages(header.vector.name):
+                points = (
+                    describe_point(each, payloads, texts=self.texts, vectors=self.vectors) for each in page.points
+                )
+                if lines := b"".join(entry.to_line() for entry in points):
+                    file.write(zstd.compress(lines))
+                count += len(page.points)
+                self.on_progress(len(page.points))
+            file.write(zstd.compress(write_end(count)))
         with part.open("rb") as source, replace_file(self.output) as copy:
             shutil.copyfileobj(source, copy)
-        self._remove_part()
-        return state.points
-
-    def _remove_part(self) -> None:
-        for name in (PART_FILE, STATE_FILE, LOCK_FILE):
-            (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):
-            self.folder.rmdir()
-
-    def _add_points(self, state: _State, file: Any) -> _State:
-        zstd, payloads = import_zstd(), self.reader.payloads
-        for page in self.reader.pages(state.next_point, state.header.vector.name, seen=state.points):
-            entries = (describe_point(point, payloads, texts=self.texts, vectors=self.vectors) for point in page.points)
-            if lines := b"".join(entry.to_line() for entry in entries):
-                file.write(zstd.compress(lines))
-            points = state.points + len(page.points)
-            state = self._save(state.model_copy(update={"next_point": page.next_id, "points": points}), file)
-            self.on_progress(len(page.points))
-        return state
-
-    def _save(self, state: _State, file: Any) -> _State:
-        file.flush()
-        state = state.model_copy(update={"length": file.tell()})
-        new = self.folder / f"{STATE_FILE}.new"
-        new.write_text(state.model_dump_json(), "utf-8")
-        new.replace(self.folder / STATE_FILE)
-        return state
+        return count
 
     def _describe(self) -> SnapshotHeader:
         config, embedder = self.reader.vector, self.reader.embedder
@@ -237,26 +189,3 @@ class SnapshotWriter:
             texts=self.texts,
             vectors=self.vectors,
         )
-
-    def _resume(self, now: SnapshotHeader) -> _State | None:
-        """Return the state of an interrupted snapshot with the same options."""
-        path, part = self.folder / STATE_FILE, self.folder / PART_FILE
-        if self.restart or not path.exists() or not part.exists():  # without the part, the snapshot was complete
-            return None
-        try:
-            state = _State.model_validate_json(path.read_bytes(), strict=False)
-        except (ValidationError, OSError):
-            raise InvalidParameterError(f"{path} cannot be read: start again with --restart") from None
-        differing = [
-            name
-            for name in SnapshotHeader.model_fields
-            if name != "created_at" and getattr(now, name) != getattr(state.header, name)
-        ]
-        if differing:
-            raise InvalidParameterError(
-                f"The interrupted snapshot in {self.folder} has another {differing[0]}: "
-                "finish it with the same options, or start again with --restart"
-            )
-        if part.stat().st_size < state.length:
-            raise InvalidParameterError(f"{part} has changed since it was interrupted: start again with --restart")
-        return state

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -370,21 +371,33 @@ def parse_json(text: Any) -> Any:
 MIN_DIGITS = 16
 # One text that fits only after a change was damaged; several show what a pipeline does before it hashes texts.
 MIN_SHOWN = 2
-# Points to try each kind of hash on.
-TRIED_POINTS = 30
 DIGEST_DIGITS = {"SHA-256": 64, "SHA-1": 40, "MD5": 32, "SHA-512": 128}
 _HASHERS = {name: getattr(hashlib, name.replace("-", "").lower()) for name in DIGEST_DIGITS}
-# What a hash may be made of; None where a chunk lacks it.
-_EXACT: Mapping[str, Callable[[str, object], str | None]] = {
-    "text": lambda text, _: text,
-    "url and text": lambda text, url: url + text if isinstance(url, str) else None,
-    'text and "None"': lambda text, _: text + "None",  # Dify
+
+
+def _fill(form: str, field: str, chunk: Chunk) -> str | None:
+    """Put a field and the text of a chunk into a form; None where it lacks the field."""
+    value = getattr(chunk.metadata, field)
+    return form.format(value, chunk.text) if isinstance(value, str) else None
+
+
+# What a hash may be made of.
+_EXACT: Mapping[str, Callable[[Chunk], str | None]] = {
+    "text": lambda chunk: chunk.text,
+    "url and text": partial(_fill, "{}{}", "url"),
+    'text and "None"': lambda chunk: chunk.text + "None",  # Dify
+    **{
+        repr(form.format(field, "text")): partial(_fill, form, field)
+        for separator in ("", " ", "\n", "\n\n", ": ", " - ", "|", "||", "\t", "\0")
+        for form in (f"{{0}}{separator}{{1}}", f"{{1}}{separator}{{0}}")
+        for field in ("document_title", "url")
+    },
 }
 STRIPPED = "text without surrounding whitespace"
 # Normalizing such a run may take quadratic time.
 _LONG_RUN = re.compile(r"[^\x00-\x7f]{100}")
 # A text that was damaged in this way after it was hashed has the same hash.
-_LOOSE: Mapping[str, Callable[[str], str]] = {
+_LOOSE: dict[str, Callable[[str], str]] = {
     "text and a newline": lambda text: text + "\n",
     STRIPPED: str.strip,
     "text with single spaces": lambda text: " ".join(text.split()),
@@ -393,6 +406,7 @@ _LOOSE: Mapping[str, Callable[[str], str]] = {
     "text with line feeds": lambda text: text.replace("\r\n", "\n"),
     "text in NFC": lambda text: text if _LONG_RUN.search(text) else unicodedata.normalize("NFC", text),
 }
+_LOOSE |= {"text in NFC without surrounding whitespace": lambda text: _LOOSE["text in NFC"](text.strip())}
 _HASH = re.compile(r"(?:(?:sha-?256|sha-?1|sha-?512|md5)[:=-])?([0-9a-f]{16,128})", re.I)
 
 
@@ -406,9 +420,9 @@ class HashKind:
     def __str__(self) -> str:
         return f"{self.algorithm} of {self.form}"
 
-    def fits(self, digits: str, text: str, url: object) -> bool:
+    def fits(self, digits: str, chunk: Chunk) -> bool:
         """Whether the digits are the beginning of this hash, or all of it."""
-        content = _LOOSE[self.form](text) if self.form in _LOOSE else _EXACT[self.form](text, url)
+        content = _LOOSE[self.form](chunk.text) if self.form in _LOOSE else _EXACT[self.form](chunk)
         if content is None:
             return False
         digest: str = _HASHERS[self.algorithm](content.encode(), usedforsecurity=False).hexdigest()
@@ -437,10 +451,9 @@ class HashKinds:
 
     def check(self, digits: str, chunk: "Chunk") -> bool | None:
         """Whether the digits are a hash of the chunk, of any kind; None if they can be one of something else."""
-        text, url = chunk.text, chunk.metadata.url
-        if self.usual.fits(digits, text, url):
+        if self.usual.fits(digits, chunk):
             return True
-        forms = {kind.form for kind in _find_kinds(digits, text, url)}
+        forms = {kind.form for kind in _find_kinds(digits, chunk)}
         if forms & (_EXACT.keys() | self.accepted):
             return True
         return False if len(digits) in self.lengths and self.is_usual and forms <= self.refused else None
@@ -487,11 +500,11 @@ def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, An
             chunks.append(payload_map.chunk_of(Point(0, payload)))
     hashed, ids = ([(c.hashes[at], c) for c in chunks if c.text and c.hashes[at]] for at in (0, 1))
     # A hash of one of several texts that share it is not their source's: the others were changed.
-    sharing: dict[Any, dict[str, Any]] = {}
+    sharing: dict[Any, dict[str, Chunk]] = {}
     for digits, chunk in hashed:
-        sharing.setdefault(digits, {})[chunk.text] = chunk.metadata.url
+        sharing.setdefault(digits, {})[chunk.text] = chunk
     is_per_source = any(
-        len(texts) > 1 and not any(_find_kinds(digits, text, url) for text, url in texts.items())
+        len(texts) > 1 and not any(_find_kinds(digits, chunk) for chunk in texts.values())
         for digits, texts in sharing.items()
     )
     content_hash = None if is_per_source else _recognise(hashed, are_all=are_all)
@@ -499,23 +512,27 @@ def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, An
 
 
 def _recognise(hashed: Sequence[tuple[Any, Chunk]], *, are_all: bool) -> HashKinds | None:
-    tried = hashed[:TRIED_POINTS]
-    found = [(len(digits), chunk, _find_kinds(digits, chunk.text, chunk.metadata.url)) for digits, chunk in tried]
-    exact = [(chunk, kinds[0]) for _, chunk, kinds in found if kinds and kinds[0].form in _EXACT]
+    found = [(len(digits), chunk, _find_kinds(digits, chunk)) for digits, chunk in hashed]
+    exact = [chunk for _, chunk, kinds in found if kinds and kinds[0].form in _EXACT]
     loose = Counter(kind.form for *_, kinds in found if kinds and kinds[0].form in _LOOSE for kind in kinds)
-    refused = {form for form, change in _LOOSE.items() if any(change(chunk.text) != chunk.text for chunk, _ in exact)}
+    # Several pipelines may write to one collection: some hash the text as it is, others what they make of it.
+    shown = {form for form, count in loose.items() if count >= MIN_SHOWN}
+    refused = {form for form, change in _LOOSE.items() if any(change(c.text) != c.text for c in exact)} - shown
     accepted = {form for form in loose.keys() - refused if 2 * loose[form] > len(found)}
     if are_all:  # that few texts have whitespace around them is usual
         refused |= {form for form in _LOOSE.keys() - accepted - {STRIPPED} if loose[form] < MIN_SHOWN}
+    else:  # points that were not read may show it
+        refused = set()
     fitting = [
         (length, chunk, kind)
         for length, chunk, kinds in found
         for kind in kinds
-        if kind.form in _EXACT or kind.form in accepted
+        if kind.form in _EXACT or kind.form in accepted | shown
     ]
     if not fitting:
         return None
     kinds_seen = [kind for *_, kind in fitting]
+    kinds_seen = [kind for kind in kinds_seen if kind.form in _EXACT or kind.form in accepted] or kinds_seen
     fit = {id(chunk): chunk for _, chunk, _ in fitting}.values()
     sources = Counter((c.metadata.url, c.metadata.document_id) for c in {c.text: c for c in fit}.values())
     del sources[None, None]
@@ -529,13 +546,13 @@ def _recognise(hashed: Sequence[tuple[Any, Chunk]], *, are_all: bool) -> HashKin
     )
 
 
-def _find_kinds(digits: str, text: str, url: object) -> list[HashKind]:
+def _find_kinds(digits: str, chunk: Chunk) -> list[HashKind]:
     """Return the kind of hash that these digits are of a text; all that they can be, if not of the text as it is."""
     sizes = sorted(DIGEST_DIGITS.items(), key=lambda item: item[1] != len(digits))
     algorithms = [name for name, size in sizes if size >= len(digits)]
 
     def try_forms(forms: Iterable[str]) -> Iterator[HashKind]:
         kinds = (HashKind(algorithm, form) for form in forms for algorithm in algorithms)
-        return (kind for kind in kinds if kind.fits(digits, text, url))
+        return (kind for kind in kinds if kind.fits(digits, chunk))
 
     return list(islice(try_forms(_EXACT), 1)) or list(try_forms(_LOOSE))

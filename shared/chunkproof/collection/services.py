@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import partial
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -429,32 +429,40 @@ class Collection:
             page_points = next_size(page_points, page)
             return page
 
-        return self.check_scan(read, where)
+        return self.check_scan(read, where, with_vector)
 
     def check_scan(
         self,
         read: Callable[[PointId | None], Page],
         where: tuple[Condition, ...] = (),
-        start: PointId | None = None,
-        seen: int = 0,
-        on_change: Callable[[int, int], None] = lambda _before, _after: None,
+        with_vector: str | None = None,
+        on_change: Callable[[str, int, int], None] = lambda _note, _added, _rewritten: None,
     ) -> Iterator[Page]:
-        """Yield the pages that `read` returns from `start` on, in the order of their ids; `seen` were read before.
+        """Yield the pages that `read` returns, in the order of their ids.
 
-        Raise `IncompleteScanError` if points come twice, are not as many as Qdrant counts, or follow the last page. If
-        their number changes meanwhile, `on_change` gets both, and any number of points between them will do.
+        Raise `IncompleteScanError` if points come twice, are not as many as Qdrant counts, follow the last page, or
+        lack what Qdrant says they have. If points were added, removed or rewritten meanwhile, `on_change` gets a
+        sentence about it, and how many were added or removed, and rewritten, at least.
         """
+        from chunkproof.collection.reader import READ_AGAIN, ScanCheck
 
-        def count() -> int:
-            return self.ask(lambda deadline: self.store.count(self.name, where, deadline))
+        def count(also: tuple[Condition, ...] = ()) -> int:
+            return self.ask(lambda deadline: self.store.count(self.name, (*where, *also), deadline))
 
         def look(last: PointId) -> list[PointId]:
             return [point.id for point in self.page(2, where=where, start=last).points]
 
-        check = ScanCheck(self.name, self.store.host, count, look, seen=seen, on_change=on_change)
+        def read_again(ids: Sequence[PointId]) -> Iterator[Point]:
+            return call_in_batches(partial(self.fetch, with_vector=with_vector), ids, READ_AGAIN, self.TOO_MUCH)
+
+        check = ScanCheck(
+            self.name, self.store.host, count=count, look=look, read_again=read_again, on_change=on_change
+        )
+        start: PointId | None = None
         while True:
             page = read(start)
-            following = check.add([point.id for point in page.points], start, page.next_id)
+            vectors = {} if with_vector is None else {with_vector: sum(p.vector is not None for p in page.points)}
+            following = check.add(page.points, start, page.next_id, vectors)
             yield replace(page, next_id=following)
             if following is None:
                 return
@@ -506,56 +514,11 @@ class LongRun(Collection):
             try:
                 return call(self.deadline)
             except (errors.UnavailableError, errors.RateLimitedError) as error:
-                if isinstance(error, errors.NotConfiguredError | errors.VectorStoreRefusedError):
+                final = errors.NotConfiguredError | errors.VectorStoreRefusedError | errors.IncompleteScanError
+                if isinstance(error, final):
                     raise
                 self._wait(min(MAX_PAUSE, max(pause, error.retry_after or 0.0)))
         return call(self.deadline)
-
-
-class ScanCheck:
-    """Checks the pages of a scan: every point once, in the order of ids, as many as Qdrant counts, and none behind."""
-
-    def __init__(
-        self,
-        name: str,
-        host: str,
-        count: Callable[[], int],
-        look: Callable[[PointId], Sequence[PointId]],
-        *,
-        seen: int = 0,
-        on_change: Callable[[int, int], None] | None = None,
-    ) -> None:
-        self._name, self._host = name, host
-        self._count, self._look, self._on_change = count, look, on_change
-        self._seen, self._before = seen, count()
-
-    def add(self, ids: Sequence[PointId], start: PointId | None, next_id: PointId | None) -> PointId | None:
-        """Check a page that was to begin with `start`, or behind it if that was deleted; return the next start."""
-        order = [(isinstance(point_id, str), point_id) for point_id in (*ids, *(() if next_id is None else (next_id,)))]
-        first = None if start is None else (isinstance(start, str), start)
-        is_behind = first is not None and order[:1] < [first] and bool(order)
-        if is_behind or (next_id is not None and next_id == start) or any(a >= b for a, b in pairwise(order)):
-            raise errors.IncompleteScanError(self._host, f"points of {self._name} came twice, or in another order")
-        self._seen += len(ids)
-        return self._check_end(ids) if next_id is None else next_id
-
-    def _check_end(self, ids: Sequence[PointId]) -> PointId | None:
-        """Look behind the last point: what is there was added meanwhile, or left out."""
-        before, after = self._before, self._count()
-        behind = self._look(ids[-1]) if ids else ()
-        following = next((point_id for point_id in behind if point_id != ids[-1]), None)
-        if before != after and self._on_change:
-            self._on_change(before, after)
-        is_followed = following is not None
-        if is_followed and (before != after or ids[-1] not in behind):
-            self._seen -= ids[-1] not in behind
-            return following
-        least, most = (min(before, after), max(before, after)) if self._on_change else (after, after)
-        if not is_followed and least <= self._seen <= most:
-            return None
-        found = f"{self._seen:,} points of {self._name} were read, but it has {'more' if is_followed else f'{after:,}'}"
-        reason = "if it was written to meanwhile, run this again, else the server returns other points than it counts"
-        raise errors.IncompleteScanError(self._host, f"{found}: {reason}")
 
 
 def next_size(size: int, page: Page) -> int:

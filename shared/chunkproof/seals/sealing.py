@@ -38,7 +38,7 @@ CHANGES = {
     "removed": "SELECT point FROM sealed WHERE point NOT IN (SELECT point FROM stored) ORDER BY leaf",
     "rewritten": "SELECT point FROM sealed JOIN stored USING (point) WHERE sealed.hash <> stored.hash ORDER BY leaf",
 }
-TWICE_READ = 32
+BASE_FILE = "chunks.sqlite"
 
 
 class SealChanges(Model):
@@ -182,26 +182,25 @@ def seal_collection(
 ) -> SealReport:
     """Read a collection, write what is new into `seals`, and sign the checkpoint last.
 
-    `work` is a folder of this machine where an interrupted run goes on.
+    `work` is a folder of this machine for what was read. A run after an interrupted one reads all of it again: what was
+    read before may have changed since.
     """
     files = files_of(seals, reader.name)
     work /= sha256(f"{files}\n{reader.store.host}\n{reader.name}".encode()).hexdigest()[:16]
     with SealFiles(str(work)).lock():
-        before = Seal.find(files)
-        with closing(sqlite3.connect(work / "chunks.sqlite")) as base:
-            chunks = _Chunks(base, reader, before.info().salt if before else None)
-            try:
+        try:
+            (work / BASE_FILE).unlink(missing_ok=True)
+            before = Seal.find(files)
+            with closing(sqlite3.connect(work / BASE_FILE)) as base:
+                chunks = _Chunks(base, reader, before.info().salt if before else encode(os.urandom(16)))
                 chunks.read(on_progress)
-            except IncompleteScanError:
-                shutil.rmtree(work)  # what was read is no start of what the collection holds
-                raise
-            with files.lock():
-                before = Seal.find(files)  # another machine may have sealed it meanwhile
-                if before and before.info().salt != chunks.salt:
-                    raise InvalidParameterError(f"Another process sealed {reader.name}: run this again")
-                report = _write(reader, files, signers, before, chunks)
-        shutil.rmtree(work, ignore_errors=True)
-    return report
+                with files.lock():
+                    before = Seal.find(files)  # another machine may have sealed it meanwhile
+                    if before and before.info().salt != chunks.salt:
+                        raise InvalidParameterError(f"Another process sealed {reader.name}: run this again")
+                    return _write(reader, files, signers, before, chunks)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _write(
@@ -264,53 +263,31 @@ def _write(
 
 
 class _Chunks:
-    """The entries of the collection as it is now, and as it was sealed, in a database on disk.
+    """The entries of the collection as it is now, and as it was sealed, in a database on disk: they may be many."""
 
-    A collection may not fit in memory, and an interrupted run goes on with the pages that it had read.
-    """
-
-    def __init__(self, base: sqlite3.Connection, reader: Reader, salt: str | None) -> None:
-        self._reader, self._vector = reader, reader.vector.name
+    def __init__(self, base: sqlite3.Connection, reader: Reader, salt: str) -> None:
+        self._reader, self.salt = reader, salt
         self._base, self._rows = base, base.execute
         self._base.create_function("index_key", 1, _key, deterministic=True)
         self._base.executescript(
-            "PRAGMA synchronous = OFF; DROP TABLE IF EXISTS sealed;"  # a killed process loses nothing by it
+            "PRAGMA synchronous = OFF;"
             "CREATE TABLE sealed (point TEXT PRIMARY KEY, leaf INTEGER, hash BLOB);"
-            "CREATE TABLE IF NOT EXISTS stored (point TEXT PRIMARY KEY, hash BLOB, entry BLOB);"
-            "CREATE TABLE IF NOT EXISTS state (next TEXT, salt TEXT, vector TEXT)"
+            "CREATE TABLE stored (point TEXT PRIMARY KEY, hash BLOB, entry BLOB);"
         )
-        state = self._rows("SELECT * FROM state").fetchone() or ("null", "", None)
-        self._next, self.salt = str(state[0]), str(state[1])
-        if state[2] != self._vector or salt not in (None, self.salt):
-            self._next, self.salt = "null", salt or encode(os.urandom(16))
-            self._base.executescript("DELETE FROM stored; DELETE FROM state")
-            self._rows("INSERT INTO state VALUES (?, ?, ?)", (self._next, self.salt, self._vector))
-        self._writer = EntryWriter(reader.payloads, reader.settings.tenant_field, decode(self.salt))
 
     def read(self, on_progress: Callable[[int], None]) -> None:
-        """Read the collection from where an interrupted run stopped."""
-        (seen,) = self._rows("SELECT count(*) FROM stored").fetchone()
-        on_progress(seen)
-        for page in self._reader.pages(json.loads(self._next), self._vector, seen=seen):
-            entries = {str(point.id): self._writer.entry_of(point) for point in page.points}
-            if not seen:
-                self._check_twice([point.id for point in page.points[:TWICE_READ]], entries)
-            rows = [(point, leaf_hash(entry), entry) for point, entry in entries.items()]
+        """Read the collection; refuse one that does not return the same twice: nothing could be verified later."""
+        reader = self._reader
+        writer = EntryWriter(reader.payloads, reader.settings.tenant_field, decode(self.salt))
+        for page in reader.pages(reader.vector.name):
+            entries = ((str(point.id), writer.entry_of(point)) for point in page.points)
+            rows = ((point, leaf_hash(entry), entry) for point, entry in entries)
             self._base.executemany("INSERT INTO stored VALUES (?, ?, ?)", rows)
-            if page.next_id is not None:  # the last page is kept only by a run that comes to its end
-                self._rows("UPDATE state SET next = ?", (json.dumps(page.next_id),))
-                self._base.commit()
-            seen += len(rows)
-            on_progress(len(rows))
-
-    def _check_twice(self, ids: Sequence[PointId], entries: dict[str, bytes]) -> None:
-        """Refuse a store that does not return the same values twice: nothing could be verified later."""
-        for point in self._reader.read_points(ids, self._vector).values():
-            if self._writer.entry_of(point) != entries[str(point.id)]:
-                raise InvalidParameterError(
-                    f"Point {point.id} of {self._reader.name} had another text, vector or payload when it was read "
-                    "again: seal the collection when nothing writes to it"
-                )
+            on_progress(len(page.points))
+        self._base.commit()
+        if reader.rewritten:
+            reason = f"{reader.change_note}: seal the collection when nothing writes to it"
+            raise IncompleteScanError(reader.store.host, reason)
 
     def compare(self, entries: Iterable[bytes]) -> SealChanges:
         """Take the entries of the last seal, and find out what was removed or rewritten since."""

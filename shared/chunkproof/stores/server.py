@@ -111,10 +111,10 @@ class ServerStore(QdrantStore, WritableStore):
         """Create a collection with this layout."""
         check_collection_name(collection)
         only = layout.vectors[""] if set(layout.vectors) == {""} else layout.vectors
-        config = {**layout.settings, "vectors": only, "sparse_vectors": layout.sparse_vectors}
+        config = {**layout.settings, "vectors": only, "sparse_vectors": layout.sparse_vectors or None}
         self.call("PUT", deadline, collection, config, read=_check_done)
         for field, schema in layout.indexes.items():
-            index = {"field_name": field, "field_schema": schema}
+            index = {"field_name": field, "field_schema": schema if len(schema) > 1 else schema["type"]}
             self.call("PUT /index?wait=true", deadline, collection, index, read=_check_done)
 
     def write_points(self, collection: str, points: Sequence[Json], deadline: Deadline) -> None:
