@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from chunkproof.audit.absence import FORMS, OUT_OF_REACH, AbsenceReport, Search, Subject
+from chunkproof.audit.absence import OUT_OF_REACH, AbsenceReport, Search, Subject
 from chunkproof.audit.manifest_file import check_lines, find_manifest, manifest_name, open_manifest
+from chunkproof.audit.readings import FORMS
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
 from chunkproof.base.files import read_text
 from chunkproof.base.request import Deadline
