@@ -201,7 +201,7 @@ class _Exact(Collection):
         for point in points:
             contents.add(point.payload)
         if with_vector is not None:
-            contents.vectors[with_vector] = sum(point.vector is not None for point in points)
+            contents.vectors[with_vector] = sum(bool(point.vector) for point in points)
         contents.check(len(points))
         return page
 

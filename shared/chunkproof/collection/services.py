@@ -461,7 +461,7 @@ class Collection:
         start: PointId | None = None
         while True:
             page = read(start)
-            vectors = {} if with_vector is None else {with_vector: sum(p.vector is not None for p in page.points)}
+            vectors = {} if with_vector is None else {with_vector: sum(bool(p.vector) for p in page.points)}
             following = check.add(page.points, start, page.next_id, vectors)
             yield replace(page, next_id=following)
             if following is None:
