@@ -22,6 +22,7 @@ from chunkproof.contract import Model
 # In the order of a request; the last two are totals: in the function, and since API Gateway received the request.
 STAGES = ("validate", "embed", "search", "rerank", "format", "total", "gateway")
 NO_CODE = "(no code)"
+MAX_VAIN, TOO_DEEP = 100_000_000, 10_000  # characters that are read in vain, and those of a document nested too deeply
 MOST_BUCKETS = 12
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 _STEPS = (1, 5, 15, 30, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY)
@@ -209,7 +210,7 @@ class LogReader:
         try:
             for line in lines:
                 self.lines += 1
-                plain = _COLOUR_CODES.sub("", line)
+                plain = _COLOUR_CODES.sub("", line) if "\x1b" in line else line
                 if block and not plain.startswith(_CONTINUATIONS):
                     yield "".join(block)
                     block = []
@@ -221,11 +222,12 @@ class LogReader:
 
 def _objects(text: str) -> Iterator[Any]:
     """Find the outermost JSON objects in a text; a request line that a caller wrote into a field is not one."""
-    at = text.find("{")
-    while at >= 0:
+    at, room = text.find("{"), MAX_VAIN
+    while at >= 0 and room > 0:
         try:
             found, at = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            room -= getattr(error, "pos", at + TOO_DEEP) - at
             at += 1
         else:
             yield found

@@ -17,9 +17,8 @@ from typing import IO, Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator
 
-from chunkproof.audit.manifest_file import number_lines, read_lines
 from chunkproof.base import errors
-from chunkproof.base.files import replace_file
+from chunkproof.base.files import MAX_PROBLEMS, read_lines, replace_file
 from chunkproof.base.request import Deadline
 from chunkproof.base.words import split_sentences
 from chunkproof.collection.embedding import check_embeddings
@@ -146,6 +145,8 @@ def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unread
         except errors.InvalidParameterError as error:
             record_problems = list(error.messages)
         problems += [f"{place}: {problem}" for problem in record_problems]
+        if len(problems) > MAX_PROBLEMS:  # it has no chunks
+            break
     if problems:
         shown = errors.InvalidParameterError.listing(problems, shown=SHOWN_PROBLEMS + len(unread)).messages
         raise errors.InvalidParameterError(*shown, *([USE_FLAGS] if is_too_long else []))
@@ -228,7 +229,7 @@ def _cut_section(text: str) -> Iterator[str]:
 def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
     # As bytes, so that only \n ends a line and invalid UTF-8 is reported with its line.
     with source.open("rb") as file:
-        for number, line in number_lines(read_lines(file, source.name)):
+        for number, line in enumerate(read_lines(file, source.name), 1):
             if number == 1 and line.startswith(b"["):
                 raise errors.InvalidParameterError(f"{source.name} is a JSON array: write each object on a line")
             if line.strip():

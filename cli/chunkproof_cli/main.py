@@ -21,9 +21,10 @@ import click
 
 from chunkproof import __version__
 from chunkproof.base import errors
-from chunkproof_cli.exits import COULD_NOT_JUDGE, INTERRUPTED, discard_stdout, exit_code
+from chunkproof_cli.exits import COULD_NOT_JUDGE, INTERRUPTED, WRONG_INPUT, discard_stdout, exit_code
 
 PIPE_CLOSED = 141
+NO_FILE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 NEW_OBJECTS = 50_000
 # With these options, `search` and `serve` do not use the local model, or not in this process.
 OTHERS = ("--api", "--embedder", "--help", "--workers")
@@ -168,8 +169,8 @@ def main() -> None:
         sys.exit(PIPE_CLOSED if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else end.code)
     except OSError as error:
         discard_stdout()
-        click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
-        sys.exit(COULD_NOT_JUDGE)
+        click.echo(_mask(f"{error.filename or 'The system'}: {error.strerror}"), err=True)
+        sys.exit(WRONG_INPUT if isinstance(error, NO_FILE) else COULD_NOT_JUDGE)
 
 
 class _MaskedFormatter(logging.Formatter):
@@ -198,9 +199,7 @@ def _run() -> None:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
-        from chunkproof_cli.output import mask_logins  # usage errors quote an address that cannot be read
-
-        vars(error)["message"] = mask_logins(error.message)
+        vars(error)["message"] = _mask(error.message)  # it quotes what was given
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

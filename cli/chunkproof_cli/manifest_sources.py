@@ -23,6 +23,7 @@ from chunkproof.audit.manifest_file import ZSTD_MAGIC, Entry, create_manifest, p
 from chunkproof.audit.snapshot_file import Snapshot
 from chunkproof.audit.source_coverage import CoverageRun, SourceCoverage, StoredTexts
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, NotConfiguredError
+from chunkproof.base.files import read_file
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.reader import Reader, in_batches
@@ -47,7 +48,7 @@ RECORDS = "SELECT namespace, upsertion_record.key, group_id FROM upsertion_recor
 SOURCE_RELATIONS = ("1", "SOURCE")
 # LangChain's namespace for ids that it derives from a text.
 _LANGCHAIN = UUID(int=1984)
-MAX_BYTES = 200_000_000
+MAX_BYTES, MAX_DOCSTORE = 200_000_000, 1_000_000_000
 # A comment, a declaration, or a tag; a lone < is text.
 _MARKUP = re.compile(r"<(?:!--|!\[CDATA\[|[!?]|/(?![a-zA-Z])|(?P<slash>/?)(?P<tag>[a-zA-Z][^\s/>]*))")
 # A quote counts only as the beginning of an attribute's value.
@@ -518,8 +519,9 @@ def _read_database(address: str, namespace: str | None) -> IndexedRecords:
 
 def _read_docstore(file: Path) -> list[Node]:
     """Read the nodes and documents of a persisted LlamaIndex docstore."""
+    content = read_file(file, most=MAX_DOCSTORE)
     try:
-        stored = json.loads(file.read_bytes())
+        stored = json.loads(content)
         data = stored["docstore/data"]
         return list(_read_nodes(data, stored.get("docstore/ref_doc_info") or {}))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

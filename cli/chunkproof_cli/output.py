@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import sys
-from base64 import b64decode, b64encode
+from base64 import b32encode, b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -43,6 +43,7 @@ SECRET_LENGTH = 6  # a shorter value would also hide words of a text
 PART_LENGTH = 10
 # How often a key may be encoded, such as JSON in JSON.
 ENCODED = 2
+_CUT = "[.*#x•●█?]{3}"  # what stands for the rest of a key
 # A key has digits, and is no path.
 _RANDOM = re.compile(r"(?![/.~])(?=\D*\d)")
 _SECRET_NAME = re.compile(
@@ -58,7 +59,7 @@ _SECRET = re.compile(
 )
 # How a character may be written: \u0041, \u{41}, \x41, \101, \/, %41, &#65; and &amp;; what may stand between two.
 _CODED = re.compile(
-    r"(\s+|\\+[nrt]|[\xad\u200b-\u200d\u2060\ufeff]+|(?<=[0-9a-f]{2})[:-](?=[0-9a-f]{2}))"
+    r"((?<=[0-9a-f]{2})(?:[:-]|[,\s]*0x)(?=[0-9a-f]{2})|\s+|\\+[nrt]|[\xad\u200b-\u200d\u2060\ufeff]+)"
     r"|\\+(?:u([0-9a-f]{4})|u\{([0-9a-f]{1,5})\}|x([0-9a-f]{2}))|\\+([0-3][0-7]{2})|\\+([^\\])|%[0-9a-f]{2}|&#?\w{1,9};",
     re.I,
 )
@@ -89,7 +90,7 @@ def print_line(text: object = "", style: str = "") -> None:
 
 def print_note(message: str) -> None:
     """Print a line that is not a result on standard error."""
-    _stderr_console().print(safe_text(message, escape=escape_line), soft_wrap=True)
+    _stderr_console().print(safe_text(mask_secrets(message), escape=escape_line), soft_wrap=True)
 
 
 def print_title(text: str) -> None:
@@ -162,18 +163,25 @@ def add_secrets(named: Iterable[tuple[str, str]]) -> None:
 
 
 @cache
-def _list_forms(word: str) -> tuple[str, ...]:
-    """Return what `_fold` makes of a secret: as it is, in hexadecimal, and in base64 with anything before it."""
+def _list_forms(word: str) -> frozenset[str]:
+    """Return what `_fold` makes of a secret: as it is, and encoded up to twice."""
     if len(word) < SECRET_LENGTH or _SCHEME.fullmatch(word.rpartition("=")[2]):
-        return ()
-    plain = [word, unquote(word)]
+        return frozenset()
+    forms = {word, unquote(word)}
     with suppress(ValueError):  # of Basic authorization
-        plain.append(b64decode(word, validate=True).decode("ascii").partition(":")[2])
-    forms = {form.translate(_FOLDED) for form in plain}
-    for octets in (form.encode("utf-8", "replace") for form in plain):
-        shifted = [b64encode(bytes(n) + octets).decode()[n and n + 1 : (n + len(octets)) * 4 // 3] for n in range(3)]
-        forms |= {_fold(form) for form in (octets.decode(), octets.hex(), *shifted)}
-    return tuple(form for form in forms if len(form) >= SECRET_LENGTH)
+        forms.add(b64decode(word, validate=True).decode("ascii").partition(":")[2])
+    for _ in range(ENCODED):
+        forms |= {code for form in forms for code in _encode(form)}
+    folded = {write(form) for form in forms for write in (_fold, lambda text: text.translate(_FOLDED))}
+    return frozenset(form for form in folded if len(form) >= SECRET_LENGTH)
+
+
+def _encode(text: str) -> Iterator[str]:
+    """Yield a text backwards, in hexadecimal, in base32, and in base64 with anything before and behind it."""
+    octets = text.encode("utf-8", "replace")
+    yield from (text[::-1], octets.hex(), b32encode(octets).decode().rstrip("="))
+    for n in range(3):
+        yield b64encode(bytes(n) + octets).decode()[n and n + 1 : (n + len(octets)) * 4 // 3]
 
 
 def _fold(text: str) -> str:
@@ -197,7 +205,8 @@ def mask_secrets(text: str) -> str:
     quick, rounds = _fold("".join(text.split())), 1
     while rounds < ENCODED and quick != (again := _fold(quick)):
         quick, rounds = again, rounds + 1
-    present = [key for key in _secrets if any(key[at : at + SECRET_LENGTH] in quick for at in _list_places(key))]
+    here = {quick[at : at + SECRET_LENGTH] for at in range(len(quick))}
+    present = [key for key in _secrets if not here.isdisjoint(_list_pieces(key))]
     places = [(char, at, at + 1) for at, char in enumerate(text)] if present else []
     for _ in range(rounds):
         parts = re.finditer(f"{_CODED.pattern}|.", "".join(char for char, _, _ in places), re.I | re.S)
@@ -206,31 +215,28 @@ def mask_secrets(text: str) -> str:
     folded, hidden = "".join(char for char, _, _ in places), bytearray(len(places))
     for key in present:
         head, tail, rest = key[:SECRET_LENGTH], key[-SECRET_LENGTH:], f".{{0,{len(key)}}}?"
-        cut = f"{re.escape(head)}{rest}(?=…|[.*]{{3}}|$)|(?:^|(?<=…)|(?<=[.*]{{3}})){rest}{re.escape(tail)}"
+        cut = f"{re.escape(head)}{rest}(?=…|{_CUT}|$)|(?:^|(?<=…)|(?<={_CUT})){rest}{re.escape(tail)}"
         found = [part.span() for part in re.finditer(f"{re.escape(key)}|{cut}", folded)]
         for start, end in (*found, *_find_parts(key, folded)):
             hidden[start:end] = b"x" * (end - start)
     for part in reversed([*re.finditer(b"x+", hidden)]):
         text = text[: places[part.start()][1]] + MASK + text[places[part.end() - 1][2] :]
-    return mask_logins(text)
-
-
-def mask_logins(text: str) -> str:
-    """Replace what looks like a key wherever it comes from."""
     return _SECRET.sub(MASK, text)
 
 
-def _list_places(key: str) -> list[int]:
-    """Return where the pieces of a key begin of which every long part of it has one."""
-    return [*range(0, len(key) - SECRET_LENGTH, SECRET_LENGTH), len(key) - SECRET_LENGTH]
+@cache
+def _list_pieces(key: str) -> dict[str, int]:
+    """Return the pieces of a key of which every long part of it has one, and where they begin."""
+    places = (*range(0, len(key) - SECRET_LENGTH, SECRET_LENGTH), len(key) - SECRET_LENGTH)
+    return {key[at : at + SECRET_LENGTH]: at for at in places}
 
 
 def _find_parts(key: str, text: str) -> Iterator[tuple[int, int]]:
     """Yield where the text has a long part of a key; a name or a path is no key that has parts."""
     if not _RANDOM.match(key):
         return
-    for at in _list_places(key):
-        for found in re.finditer(re.escape(key[at : at + SECRET_LENGTH]), text):
+    for piece, at in _list_pieces(key).items():
+        for found in re.finditer(re.escape(piece), text):
             start, end = found.span()
             while start and (before := at - found.start() + start - 1) >= 0 and text[start - 1] == key[before]:
                 start -= 1

@@ -1,5 +1,6 @@
 """A file that cannot be read is wrong input, exit 2, for every command that reads one."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ READERS = {
     "log": ("txt", "latency --logs {}"),
 }
 CONTENTS = {"not UTF-8": b"\xff\xfe\x00bad", "broken JSON": b'{"a": ', "empty": b"", "missing": None, "folder": None}
+CONTENTS |= {"blank lines": b"\n" * 300_000, "compressed": gzip.compress(b"{}" * 99), "a long line": b"x" * 33_000_000}
 CONTENTS |= {"UTF-16": '{"chunk_id": "a"}\n{"chunk_id": "b"}\n'.encode("utf-16")}
 
 
@@ -52,5 +54,5 @@ def test_a_broken_file_is_wrong_input_for_every_command(
         file.write_bytes(content)
     run = chunkproof(*command.format(file.name).split())
     assert (run.code, "Traceback" in run.err) == (2, False), run.err
-    assert "broken" in run.err or "--" in run.err
+    assert "broken" in run.err or "--" in run.err or "query_text" in run.out
     assert "not valid JSON" not in run.err or kind != "UTF-16", "each of its lines is named"

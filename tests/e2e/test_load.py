@@ -111,7 +111,7 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
     assert chunkproof("collection", "c").code == 2
     bad.write_bytes(b'{"chunk_id": "a", "text": "' + b"a" * 33_000_000 + b'"}')
     run = chunkproof("load", bad, "--collection", "c")
-    assert (run.code, run.err) == (2, "chunks.jsonl has a line of more than 32 MB: it is no chunk\n")
+    assert (run.code, run.err) == (2, "chunks.jsonl has a line of more than 32 MB, line 1\n")
 
 
 def test_a_byte_order_mark_is_ignored(chunkproof: Command, tmp_path: Path) -> None:

@@ -38,6 +38,14 @@ ECHOES: dict[str, Callable[[str], str]] = {
     "braces": lambda key: "".join(f"\\u{{{ord(char):x}}}" for char in key),
     "soft hyphens": "\u00ad".join,
     "hex with colons": lambda key: key.encode().hex(":"),
+    "base64 twice": lambda key: _base64(_base64(f"me:{key}")),
+    "base64 in hex": lambda key: _base64(key).encode().hex(),
+    "hex in base64": lambda key: _base64(key.encode().hex()),
+    "base32": lambda key: base64.b32encode(key.encode()).decode(),
+    "hex with 0x": lambda key: key.encode().hex(" ").replace(" ", ", 0x"),
+    "backwards": lambda key: key[::-1],
+    "backwards in JSON": lambda key: "".join(f"\\u{ord(char):04x}" for char in key[::-1]),
+    "bullets": lambda key: f"{key[:7]}•••••{key[-7:]}",
     "late": lambda key: f"{'x' * 200} {key}",
 }
 

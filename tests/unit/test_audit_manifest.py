@@ -255,3 +255,30 @@ def test_a_manifest_is_read_whole_from_a_file_and_from_a_pipe(
     for source in (path, STDIN):
         with open_manifest(source) as lines:
             assert b"".join(lines) == content
+
+
+TINY = {"empty": b"\n", "blank": b" \r\n", "valid": b'{"chunk_id":"a","original_sha256":"%s"}\n' % (b"0" * 64)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "compress"),
+    [("empty", bytes), ("blank", gzip.compress), ("empty", import_zstd().compress), ("valid", gzip.compress)],
+)
+def test_any_number_of_tiny_lines_is_refused_while_it_is_read(
+    kind: str, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    """A bomb of them took a minute: it is read no further than to the limit of lines."""
+    path, seen = tmp_path / "manifest", 0
+    path.write_bytes(compress(TINY[kind] * 400_000))
+    refused = pytest.raises(InvalidParameterError, match=r"more than 100,000 (blank )?lines")
+    with open_manifest(path) as lines, refused:
+        for _ in lines:
+            seen += 1
+    assert 100_000 <= seen < 150_000
+
+
+def test_as_many_blank_lines_as_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "manifest"
+    path.write_bytes(b"{}\n\n\n" * 100_000)
+    with open_manifest(path) as lines:
+        assert sum(1 for _ in lines) == 300_000

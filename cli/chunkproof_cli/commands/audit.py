@@ -53,7 +53,7 @@ from chunkproof_cli.options import (
     reject_embedder,
     sign_option,
 )
-from chunkproof_cli.output import print_json, print_note, progress_bar
+from chunkproof_cli.output import mask_secrets, print_json, print_note, progress_bar
 from chunkproof_cli.reports.outputs import AUDIT
 
 OPTIONS = (
@@ -289,7 +289,7 @@ def _prepare(manifest: Path, folder: Path) -> Ledger:
     size = size_in_megabytes(manifest)
     try:
         with open_manifest(manifest) as lines, progress_bar("Sorting (MB)", size) as done:
-            return prepare(lines, manifest_name(manifest), folder, lambda count: done(count / 1e6))
+            return prepare(lines, mask_secrets(manifest_name(manifest)), folder, lambda count: done(count / 1e6))
     except OSError as error:
         if error.filename is not None:
             raise

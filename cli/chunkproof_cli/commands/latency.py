@@ -4,10 +4,11 @@ import re
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 import click
 
+from chunkproof.base.files import read_lines
 from chunkproof.base.settings import Settings
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.latency_report import LatencyReport, LogReader, report_from_log
@@ -45,7 +46,7 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
 @option(
     "--logs FILE",
     "Find the requests in log lines of any kind; - for standard input.",
-    type=click.File("r", encoding="utf-8", errors="replace"),
+    type=click.File("rb"),
 )
 @option(
     "--since TIME",
@@ -59,7 +60,7 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
 def latency(
     *,
     stack: str | None,
-    logs: TextIO | None,
+    logs: IO[bytes] | None,
     since: timedelta | None,
     slo: float | None,
     outputs: tuple[Path, ...],
@@ -84,10 +85,10 @@ def latency(
     sys.exit(FAILED if report.slo is not None and not report.slo.met else 0)
 
 
-def _report_log(file: TextIO, since: timedelta | None, slo: float | None) -> LatencyReport:
+def _report_log(file: IO[bytes], since: timedelta | None, slo: float | None) -> LatencyReport:
+    name = "standard input" if file.name in ("-", "<stdin>") else file.name
     target_ms, read = Settings.from_env().latency_target_ms, LogReader()
-    read.read(file)
+    read.read(line.decode("utf-8", "replace") for line in read_lines(file, name))
     if read.interrupted:
         print_note("Interrupted: the report is on the lines read so far")
-    name = "standard input" if file.name in ("-", "<stdin>") else file.name
     return report_from_log(read, name, target_ms=target_ms, slo=slo, since=since)

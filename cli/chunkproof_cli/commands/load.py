@@ -12,7 +12,7 @@ from chunkproof.service.terminal import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.loading import ChunkRecord, Loader, TooLong, check_chunks
 from chunkproof_cli.options import common_options, embedder_option, option, parse_options, reject_api
-from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
+from chunkproof_cli.output import mask_secrets, print_json, print_line, print_note, progress_bar
 
 MAX_NAMED = 20
 NEXT_STEP = (
@@ -82,7 +82,7 @@ def load(path: Path, if_too_long: str | None, skip_unreadable: bool, hybrid: boo
             unread = {"unread": list(chunks.unread)} if chunks.unread else {}
             print_json({"collection": name, "chunks": stored, "embedding_model": embedder.model, **listed, **unread})
         else:
-            print_line(f"{stored} chunks of {path} are in collection {name} of {connection.store.host}.")
+            print_line(mask_secrets(f"{stored} chunks of {path} are in collection {name} of {connection.store.host}."))
             if too_long:
                 more = ", …" if len(too_long) > MAX_NAMED else ""
                 print_line(

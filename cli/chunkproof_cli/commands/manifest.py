@@ -16,7 +16,7 @@ from chunkproof_cli.connections import open_services
 from chunkproof_cli.loading import ChunkRecord, check_chunks
 from chunkproof_cli.manifest_sources import EntryShape, ManifestSource, open_collection, open_source, write_manifest
 from chunkproof_cli.options import common_options, option, parse_options, reject_api
-from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
+from chunkproof_cli.output import mask_secrets, print_json, print_line, print_note, progress_bar
 
 MAX_SHOWN_UNREADABLE = 20
 DEFAULT_METADATA = "url"
@@ -113,7 +113,7 @@ def _print_result(output: Path, count: int, source: ManifestSource, *, as_json: 
         more = {"source_coverage": source.coverage.model_dump(mode="json")} if source.coverage else {}
         print_json({"manifest": str(output), "chunks": count, "unreadable": source.unreadable, **more})
     else:
-        print_line(f"{count} chunks are in {output}.")
+        print_line(mask_secrets(f"{count} chunks are in {output}."))
     if unreadable := source.unreadable:
         named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else "")
         print_note(f"{len(unreadable)} points have no readable text, and an audit expects none there: {named}")
@@ -164,4 +164,4 @@ def snapshot(output: Path | None, texts: bool, vectors: bool, **common: Any) -> 
         print_json({"snapshot": str(file), "collection": collection, "points": count, "bytes": size})
     else:
         described = f"with {kept} in full" if kept else "texts and vectors as hashes"
-        print_line(f"{count:,} points of {collection} are in {file} ({described}).")
+        print_line(mask_secrets(f"{count:,} points of {collection} are in {file} ({described})."))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from chunkproof.base.files import read_file
 from chunkproof_cli.options import fetch_file, option, output_option, reject_api, tolerate_option
 from chunkproof_cli.output import print_note
 from chunkproof_cli.reports.outputs import RECOGNIZED, SUITE, ReportKind
@@ -43,8 +44,9 @@ def report(
     if tolerate is not None and baseline is None:
         raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
     if len(files) == 1 and not baseline:
+        content = read_file(files[0])
         for kind in RECOGNIZED:
-            if found := kind.read(files[0]):
+            if found := kind.parse(content):
                 _show(kind, found, outputs)
                 return
     _show_suites(files, outputs, baseline, tolerate or 0)

@@ -27,7 +27,7 @@ from chunkproof.suite.suite_file import BrokenSuiteFileError, SuiteFile, read_so
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import common_options, embedder_option, option, output_option, parse_options, reject_api
-from chunkproof_cli.output import escape_line, print_json, show_warnings_once
+from chunkproof_cli.output import escape_line, mask_secrets, print_json, show_warnings_once
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.suites.suite_runs import choose_collection, pop_source, source_options
 
@@ -81,7 +81,7 @@ def lint(offline: bool, outputs: tuple[File, ...], **options: Any) -> None:
         for finding in findings:
             click.echo(escape_line(str(finding)))
         if not findings and found is not None:
-            click.echo(f"{source.path}: {len(found.suite.cases)} cases, no problems")
+            click.echo(mask_secrets(f"{source.path}: {len(found.suite.cases)} cases, no problems"))
     sys.exit(FAILED if findings else 0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.files import read_file
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import SearchQuery, read_json
 from chunkproof.contract.model import find_faults
@@ -69,13 +70,13 @@ def verify(
 
 def _read_keys(text: str) -> list[PublicKey]:
     path = Path(text)
-    found = path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text
+    found = read_file(path).decode("utf-8", "replace") if len(text) < 4096 and path.is_file() else text
     return [PublicKey.parse(key) for key in found.split() or [text]]
 
 
 def _read_receipt(file: Path) -> Any:
     try:
-        document = read_json(file.read_bytes(), "the file")
+        document = read_json(read_file(file), "the file")
         faults = [fault.message for fault in find_faults(document, "the file")]
         if faults:
             raise InvalidParameterError(faults[0])

@@ -82,13 +82,6 @@ class ReportKind:
         """Return the blocks of a report."""
         return _load(self.describe)(report, *context)
 
-    def read(self, file: Path) -> Any:
-        """Read a canonical report of this kind; None when the file holds something else."""
-        try:
-            return self.parse(file.read_bytes())
-        except OSError:
-            return None
-
     def parse(self, content: str | bytes) -> Any:
         """Parse a canonical report of this kind; None when it is something else."""
         found = find_report(content, (self,))

@@ -21,7 +21,7 @@ import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
-from chunkproof.base.files import read_text
+from chunkproof.base.files import MAX_PROBLEMS, read_text_lines
 from chunkproof.base.request import Stopwatch
 from chunkproof.contract import CollectionInfo, ExecutionMetadata, RetrievalResponse, ValidationResult
 from chunkproof.contract.response import ForeignResult
@@ -170,18 +170,17 @@ def _key(request: Mapping[str, Any]) -> str:
 
 
 def _read_run(file: Path) -> dict[str, list[Any]]:
-    """Read the results of each query; order a TREC run by score, as trec_eval does, then by rank."""
-    text = read_text(file)
-    parse = _parse_record if text.lstrip().startswith("{") else _parse_trec
-    rows: dict[str, list[Any]] = {}
-    findings: list[FileProblem] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    """Read the results of each query; those of a TREC run are ordered by score as trec_eval does, then by rank."""
+    parse, rows, findings = None, dict[str, list[Any]](), list[FileProblem]()
+    for number, line in read_text_lines(file):
+        parse = parse or (_parse_record if line.lstrip().startswith("{") else _parse_trec)
         try:
-            if line.strip():
-                key, results = parse(line)
-                rows.setdefault(key, []).extend(results)
+            key, results = parse(line)
+            rows.setdefault(key, []).extend(results)
         except ValueError as error:
             findings.append(FileProblem(file.name, number, str(error)))
+            if len(findings) > MAX_PROBLEMS:  # it is another kind of file
+                break
     if findings or not rows:
         raise BrokenFileError(findings or [FileProblem(file.name, 1, "there are no results in it")])
     if parse is _parse_record:
@@ -307,9 +306,9 @@ def _hide_secrets(name: str) -> str:
     """Return the name for reports, without what may be secret: parameters and passwords of a URL, commands."""
     tool, _, server = name.partition("@") if name.startswith("mcp:") else ("", "", name)
     if not server.startswith(("http://", "https://")):
-        return tool or name
+        return mask_secrets(tool or name)
     parts = urlsplit(server)
-    return tool or mask_secrets(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+    return mask_secrets(tool or f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
 
 def _choose(name: str, mapper: Mapper, cases: Sequence[TestCase]) -> Retriever:

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Literal
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.files import read_file
 from chunkproof.contract.model import cut_middle
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.criteria import IN_TOP_5, PASS_RATE, Comparison, Gate, MetricChange, Verdict, name_some
@@ -43,10 +44,7 @@ NOT_RUN = "not run this time"
 
 def load_report(file: Path) -> SuiteReport:
     """Read the canonical report in a file."""
-    try:
-        return read_report(file.read_bytes(), file.name)
-    except OSError as error:
-        raise InvalidParameterError(f"{file}: {error.strerror}") from None
+    return read_report(read_file(file), file.name)
 
 
 def compare(report: SuiteReport, baseline: SuiteReport, file: Path, tolerate: Tolerance = 0) -> SuiteReport:

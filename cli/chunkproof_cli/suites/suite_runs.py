@@ -34,7 +34,7 @@ from chunkproof.why.explainer import Explainer, make_explainer
 from chunkproof_cli.connections import open_services, options_of_store
 from chunkproof_cli.exits import INTERRUPTED, Interrupts
 from chunkproof_cli.options import Options, add_options, explicit_collection, fetch_file, option
-from chunkproof_cli.output import print_note, progress_bar, show_warnings_once
+from chunkproof_cli.output import mask_secrets, print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import SUITE, find_extension
 from chunkproof_cli.retrievers.opening import (
     RetrieverBackend,
@@ -128,7 +128,7 @@ def run_here(
     is_embedded = given.api is None and Settings.from_env().qdrant_url is None
     plan = RunPlan(
         found.suite,
-        source,
+        mask_secrets(source),
         cases,
         jobs=1 if how["retrievers"] else how["jobs"] or (1 if is_embedded else SERVER_JOBS),
         repeat=how["repeat"],

@@ -18,7 +18,7 @@ from io import BufferedReader
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from pydantic import Field
 
@@ -26,8 +26,9 @@ from chunkproof.audit.audit_report import AuditReport, Findings, build_report
 from chunkproof.audit.audit_run import FINDINGS_FILE, Audit
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.ledger import AuditPlan, AuditSpec, Ledger, ManifestFacts, Progress, prepare
-from chunkproof.audit.manifest_file import ZSTD_MAGIC, decompress_lines, read_lines
+from chunkproof.audit.manifest_file import ZSTD_MAGIC, decompress_lines
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.files import read_lines
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import MAX_SHARDS, JobPlan, ShardedJob, map_in_parallel, parse_address
 
@@ -211,7 +212,7 @@ def _write_shards(ledger: Ledger, folder: Path, shards: int) -> Iterator[tuple[i
         yield shard, count, file
 
 
-def _decompress(body: object) -> "AbstractContextManager[IO[bytes]]":
+def _decompress(body: object) -> AbstractContextManager[Any]:
     file = BufferedReader(body)  # type: ignore[type-var]
     if file.peek(4)[:4] == ZSTD_MAGIC:
         raise InvalidParameterError("With --stack, a manifest can be plain or gzip, not zstd")

@@ -10,14 +10,12 @@ import json
 import os
 import re
 import sys
-import zlib
 from array import array
 from base64 import b64decode, b64encode
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from gzip import BadGzipFile
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -25,7 +23,7 @@ from typing import IO, Any, Literal
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from chunkproof.base.errors import InvalidParameterError
-from chunkproof.base.files import replace_file
+from chunkproof.base.files import MAX_PROBLEMS, read_lines, replace_file
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.contract import Model, Request, read_json
 from chunkproof.contract.model import MAX_ID, BrokenRules, ParseContext
@@ -35,11 +33,7 @@ from chunkproof.stores.store_port import PointId, Vector
 STDIN = Path("-")
 # Bytes that are read from a pipe at a time.
 PIPE_BUFFER = 1024 * 1024
-MAX_SHOWN_PROBLEMS, MAX_PROBLEMS = 20, 10_000
-# A few kB of gzip or zstd can hold a line of gigabytes.
-MAX_LINE = 32_000_000
-# And any number of short ones: real manifests become 3 to 20 times as large, bombs a thousand times and more.
-MAX_TIMES, LEAST_LIMIT = 200, 64_000_000
+MAX_SHOWN_PROBLEMS = 20
 LINE = "The line"  # what messages call a line of a manifest
 READING = ParseContext(subject=LINE)
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -264,41 +258,11 @@ def hash_manifest(path: Path) -> str:
     return hashed.hexdigest()
 
 
-def read_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a manifest; raise `InvalidParameterError` for a damaged archive or one that is too large."""
-    size, packed = 0, getattr(file, "packed", None)
-    try:
-        while line := file.readline(MAX_LINE + 1):
-            if not size and line.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
-                raise InvalidParameterError(f"{name} is UTF-16: save it as UTF-8")
-            size += len(line)
-            if len(line) > MAX_LINE:
-                raise InvalidParameterError(
-                    f"{name} has a line of more than {MAX_LINE // 1_000_000} MB: it is no chunk"
-                )
-            if packed and size > max(LEAST_LIMIT, MAX_TIMES * packed.count):
-                raise InvalidParameterError(
-                    f"{name} becomes more than {MAX_TIMES} times as large and more than {LEAST_LIMIT // 1_000_000} MB "
-                    "when it is decompressed: if it is a manifest all the same, decompress it first"
-                )
-            yield line
-    except Exception as error:
-        # Two packages define ZstdError; neither is imported for a manifest that is not zstd.
-        if isinstance(error, EOFError | BadGzipFile | zlib.error) or type(error).__name__ == "ZstdError":
-            raise InvalidParameterError(f"{name} cannot be decompressed: {error}") from None
-        raise
-
-
-def number_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield each line with its number, the first one without the byte order mark that some editors write."""
-    for number, line in enumerate(lines, start=1):
-        yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
-
-
 def number_entries(lines: Iterable[bytes], name: object) -> Iterator[tuple[int, bytes]]:
     """Yield each line that is an entry, with its number; raise `InvalidParameterError` for an incomplete snapshot."""
     is_snapshot, points, count = False, None, 0
-    for number, line in number_lines(lines):
+    for number, raw in enumerate(lines, 1):
+        line = raw.removeprefix(BOM_UTF8) if number == 1 else raw
         if not line.strip():
             continue
         if number == 1 and line.startswith(_HEADER_START):
@@ -381,8 +345,8 @@ def _make_entry(fields: Mapping[str, Any]) -> Entry:
 
 
 @contextmanager
-def decompress_lines(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield a stream decompressed if it is gzip or zstd, and as it is otherwise; `packed` is then what is below it."""
+def decompress_lines(stream: IO[bytes]) -> Iterator[Any]:
+    """Yield a stream decompressed if it is gzip or zstd, with what it is read from as `packed`; else as it is."""
     packed = _Prefixed(magic := stream.read(4), stream)
     buffered = io.BufferedReader(packed, PIPE_BUFFER)
     if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
@@ -404,6 +368,7 @@ class _Prefixed(io.RawIOBase):
         self._prefix = prefix
         self._stream = stream
         self.count = 0
+        self.most_lines = 4 if prefix == ZSTD_MAGIC else 1  # the shortest have 2.3 and 0.4, when their ids count up
 
     def readable(self) -> bool:
         return True

@@ -1,23 +1,31 @@
-"""Files that are complete or absent, folders that one process uses at a time, private files, and gzip with a limit."""
+"""Files that are complete or absent, folders that one process uses at a time, private files, and limits of reading."""
 
 import fcntl
 import os
 import stat
 import sys
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from errno import EEXIST
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
-from typing import IO
+from typing import IO, Any
 
 from chunkproof.base.errors import InvalidParameterError
 
 LOCK_FILE = ".chunkproof.lock"
 # Another process may remove the folder between two steps of locking it; then it is made again.
 LOCK_ATTEMPTS = 20
+# A few kB of gzip or zstd can hold a line of gigabytes.
+MAX_LINE = 32_000_000
+# And any number of short ones: real manifests become 3 to 20 times as large, bombs a thousand times and more.
+MAX_TIMES, LEAST_LIMIT, LEAST_LINES = 200, 64_000_000, 100_000
+UNPACK = "decompress it first, if it is right"
+ARCHIVES = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\3\4")  # gzip, zstd, xz, bzip2, zip
+MAX_FILE, MAX_PROBLEMS = 200_000_000, 10_000  # of a file that is read whole, and of one that is read by lines
 
 
 class LockedError(Exception):
@@ -54,13 +62,70 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
-def read_text(file: Path, option: str = "", encoding: str = "utf-8-sig") -> str:
-    """Read the text of a file, or of standard input for `-`; `InvalidParameterError` says why it cannot be read."""
+def read_file(file: Path, option: str = "", most: int = MAX_FILE) -> bytes:
+    """Read a file, or standard input for `-`; `InvalidParameterError` if that cannot be, or it has more bytes."""
     try:
-        return (sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()).decode(encoding)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
-        raise InvalidParameterError(f"{option} {file}: {reason}".lstrip()) from None
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
+            content = stream.read(most + 1)
+        reason = f"larger than {most // 1_000_000} MB" if len(content) > most else ""
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    if reason:
+        raise InvalidParameterError(f"{option} {file}: {reason}".lstrip())
+    return content
+
+
+def read_text(file: Path, option: str = "", encoding: str = "utf-8-sig", most: int = MAX_FILE) -> str:
+    """Read the text of a file, or of standard input for `-`; `InvalidParameterError` says why it cannot be read."""
+    content = read_file(file, option, most)
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError(f"{option} {file}: not UTF-8 at byte {error.start}".lstrip()) from None
+
+
+def read_text_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield each line that is not blank, with its number; `InvalidParameterError` says why it cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            for number, line in enumerate(read_lines(stream, file.name), 1):
+                if line.strip():
+                    yield number, line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError(f"{file.name}:{number}: not UTF-8 at byte {error.start} of the line") from None
+    except OSError as error:
+        raise InvalidParameterError(f"{file}: {error.strerror}") from None
+
+
+def read_lines(file: Any, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file that is no bomb; its `packed`, if any, counts the bytes that it is unpacked from."""
+    size = count = blank = 0
+    packed = getattr(file, "packed", None)
+    try:
+        while line := file.readline(MAX_LINE + 1):
+            if is_first := not count:
+                line = line.removeprefix(BOM_UTF8)
+            size, count, blank, why = size + len(line), count + 1, blank + line.isspace(), ""
+            if is_first and line.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
+                why = "is UTF-16: save it as UTF-8"
+            elif is_first and line.startswith(ARCHIVES):
+                why = "is compressed in a way that is not read here: decompress it first"
+            elif len(line) > MAX_LINE:
+                why = f"has a line of more than {MAX_LINE // 1_000_000} MB, line {count}"
+            elif blank > max(LEAST_LINES, count * 0.9):
+                why = f"has more than {LEAST_LINES:,} blank lines: remove them"
+            elif packed and size > max(LEAST_LIMIT, MAX_TIMES * packed.count):
+                why = f"becomes more than {MAX_TIMES} times as large and more than {LEAST_LIMIT // 10**6} MB: {UNPACK}"
+            elif packed and count > max(LEAST_LINES, packed.most_lines * packed.count):
+                why = f"has more than {LEAST_LINES:,} lines, {packed.most_lines} or more in each byte: {UNPACK}"
+            if why:
+                raise InvalidParameterError(f"{name} {why}")
+            yield line
+    except Exception as error:
+        # Two packages define ZstdError; neither is imported for a file that is not zstd, nor is gzip.
+        if isinstance(error, EOFError | zlib.error) or type(error).__name__ in ("BadGzipFile", "ZstdError"):
+            raise InvalidParameterError(f"{name} cannot be decompressed: {error}") from None
+        raise
 
 
 def write_file(path: Path, text: str) -> None:

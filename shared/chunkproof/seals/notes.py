@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError, UnavailableError
-from chunkproof.base.files import private_files, write_file, write_new_file
+from chunkproof.base.files import private_files, read_file, read_text, write_file, write_new_file
 
 ED25519, P256 = 1, 2
 KMS = "kms:"
@@ -115,15 +115,13 @@ def open_signer(key: str | None) -> Signer:
 def _open_file(path: Path) -> Signer:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    parts = read_text(path, "The key").strip().split("+", 4)
     try:
-        parts = path.read_text("utf-8").strip().split("+", 4)
         seed = decode(parts[4])
         key = Ed25519PrivateKey.from_private_bytes(seed[1:])
         public = PublicKey(parts[2], ED25519, key.public_key().public_bytes_raw())
         if [*parts[:2], parts[3], seed[0]] == ["PRIVATE", "KEY", public.id.hex(), ED25519]:
             return Signer(public, key.sign)
-    except OSError as error:
-        raise InvalidParameterError(f"The key {path} cannot be read: {error.strerror}") from None
     except (IndexError, ValueError):  # whose message may show the key
         pass
     raise InvalidParameterError(f"{path} is not a private key of `chunkproof key`")
@@ -204,7 +202,7 @@ def sign_report(file: Path, signer: Signer) -> None:
 
 def open_report(file: Path, keys: Sequence[PublicKey]) -> str:
     """Return who signed a report, and when; `RefutedError` says why that is not proved."""
-    text, signed = open_note(file.with_name(file.name + SUFFIX).read_bytes().decode("utf-8", "replace"), keys)
+    text, signed = open_note(read_file(file.with_name(file.name + SUFFIX)).decode("utf-8", "replace"), keys)
     kind, hashed, signed_at, *_ = [*text.split("\n"), "", ""]
     if (kind, hashed) != (REPORT_FORMAT, digest(file.read_bytes())):
         raise RefutedError("the report is not the one that was signed")

@@ -1,24 +1,25 @@
 """Read any kind of suite on disk, with the line of each of its parts: YAML, JSON, a BEIR folder, TREC topics."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as File
 from typing import Any, TypeVar
 
 from chunkproof.base.errors import InvalidParameterError
-from chunkproof.base.files import read_text
-from chunkproof.contract.model import Limits, read_json
+from chunkproof.base.files import MAX_PROBLEMS, read_text, read_text_lines
+from chunkproof.contract.model import Limits, Path, read_json
 from chunkproof.suite.cases import BrokenSuiteError, Problem, Suite, read_suite
-from chunkproof.suite.located_document import BrokenFileError, FileProblem, read_document
+from chunkproof.suite.located_document import MAX_SUITE, BrokenFileError, FileProblem, LineNumbers, read_document
 
 Locate = Callable[[Problem], FileProblem]
 Columns = tuple[str, str, int]
 Parsed = TypeVar("Parsed")
 DOCUMENTS = (".yaml", ".yml", ".json")
-_TOPIC = re.compile(r"<top>(.*?)</top>", re.S | re.I)
-_NUMBER = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)", re.I)
-_TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*(.*?)\s*(?=<|\Z)", re.S | re.I)
+_TOPIC = re.compile(r"<top>([^<]*(?:<(?!/?top>)[^<]*)*)</top>", re.I)
+_NUMBER = re.compile(r"<num>\s*+(?:Number:)?\s*+([^\s<]+)", re.I)
+_TITLE = re.compile(r"<title>\s*+(?:Topic:)?([^<]*)", re.I)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,10 @@ def _drop_broken_parts(document: Any, locate: Locate, problems: Sequence[Problem
     if not isinstance(cases, list):
         return None
     fields = {name: value for name, value in document.items() if name in Suite.model_fields and name != "limits"}
-    repaired = {n: _drop_faulty_fields(case, n, problems) for n, case in enumerate(cases)}
+    paths = defaultdict[Path, list[Path]](list)
+    for problem in problems:
+        paths[problem.path[:2]].append(problem.path[2:])
+    repaired = {n: _drop_faulty_fields(case, n, paths["cases", n]) for n, case in enumerate(cases)}
     kept = [n for n, case in repaired.items() if case is not None and _try_to_read(fields, [case])]
     suite = _try_to_read(fields, [repaired[n] for n in kept]) if kept else None
     if suite is None:
@@ -107,9 +111,8 @@ def _drop_broken_parts(document: Any, locate: Locate, problems: Sequence[Problem
     return SuiteFile(suite, locate_in_file)
 
 
-def _drop_faulty_fields(case: Any, number: int, problems: Sequence[Problem]) -> dict[str, Any] | None:
+def _drop_faulty_fields(case: Any, number: int, paths: Sequence[Path]) -> dict[str, Any] | None:
     """Return the case without its invalid fields, under a name of its own; None when nothing useful is left."""
-    paths = [problem.path[2:] for problem in problems if problem.path[:2] == ("cases", number)]
     faulty = {path[0] for path in paths if path}
     if not isinstance(case, dict) or () in paths or faulty & {"query_text", "collection", "collection_name"}:
         return None
@@ -226,7 +229,7 @@ def _beir_query(line: str) -> tuple[str, str]:
 
 def _read_topics(file: File) -> Queries:
     """Read TREC's topics: `<top>` elements with number and title, or lines of id, tab and question."""
-    text = read_text(file)
+    text = read_text(file, most=MAX_SUITE)
     if re.search(r"<top>", text, re.I):
         return list(_parse_topics(text)), []
 
@@ -238,10 +241,11 @@ def _read_topics(file: File) -> Queries:
 
 
 def _parse_topics(text: str) -> Iterator[JudgedQuery]:
+    lines = LineNumbers(text)
     for topic in _TOPIC.finditer(text):
         number, title = _NUMBER.search(topic[1]), _TITLE.search(topic[1])
-        line = text.count("\n", 0, topic.start()) + 1
-        yield JudgedQuery(number[1] if number else "", " ".join(title[1].split()) if title else "", line)
+        words = " ".join(title[1].split()) if title else ""
+        yield JudgedQuery(number[1] if number else "", words, lines.at(topic.start()))
 
 
 def _parse_lines(
@@ -250,11 +254,13 @@ def _parse_lines(
     """Parse each line that is not blank; return the results with their line numbers, and the problems."""
     parsed: list[tuple[int, Parsed]] = []
     findings: list[FileProblem] = []
-    for number, line in enumerate(read_text(file).split("\n"), start=1):
-        if not line.strip() or (skip_header and number == 1 and "query" in line.lower()):
+    for number, line in read_text_lines(file):
+        if skip_header and number == 1 and "query" in line.lower():
             continue
+        if len(findings) > MAX_PROBLEMS:  # it is another kind of file
+            break
         try:
-            parsed.append((number, parse(line.rstrip("\r"))))
+            parsed.append((number, parse(line)))
         except InvalidParameterError as error:
             findings.append(FileProblem(file.name, number, error.message))
         except ValueError:
