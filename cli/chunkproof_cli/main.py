@@ -185,10 +185,10 @@ def _print_bug(kind: type[BaseException], error: BaseException, trace: Traceback
     sys.stderr.write(_mask("".join(traceback.format_exception(kind, error, trace))))
 
 
-def _mask(text: str) -> str:
+def _mask(text: str, *, every: bool = True) -> str:
     from chunkproof_cli.output import mask_secrets  # rich and pydantic: not for --help
 
-    return mask_secrets(text)
+    return mask_secrets(text, every=every)
 
 
 def _run() -> None:
@@ -199,7 +199,7 @@ def _run() -> None:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
-        vars(error)["message"] = _mask(error.message)  # it quotes what was given
+        vars(error)["message"] = _mask(error.message, every=False)  # it quotes what was given, among words of ours
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

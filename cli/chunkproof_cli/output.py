@@ -196,17 +196,17 @@ def _decode(found: re.Match[str]) -> str:
     return "" if gap else other or unescape(unquote(found[0], "latin-1"))
 
 
-def mask_secrets(text: str) -> str:
+def mask_secrets(text: str, *, every: bool = True) -> str:
     """Replace keys that another process echoes: those of this process, of its environment, and what looks like one.
 
-    A key is found in either case, encoded (twice, too), across lines, in parts, and where an ellipsis cut it.
+    A key is found in either case, encoded, across lines, and in parts; without `every`, only if it is no word.
     """
     add_secrets(os.environ.items())
     quick, rounds = _fold("".join(text.split())), 1
     while rounds < ENCODED and quick != (again := _fold(quick)):
         quick, rounds = again, rounds + 1
     here = {quick[at : at + SECRET_LENGTH] for at in range(len(quick))}
-    present = [key for key in _secrets if not here.isdisjoint(_list_pieces(key))]
+    present = [k for k in _secrets if (every or _RANDOM.match(k)) and not here.isdisjoint(_list_pieces(k))]
     places = [(char, at, at + 1) for at, char in enumerate(text)] if present else []
     for _ in range(rounds):
         parts = re.finditer(f"{_CODED.pattern}|.", "".join(char for char, _, _ in places), re.I | re.S)
