@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise, takewhile
 from threading import Event
@@ -34,6 +35,7 @@ READ_AGAIN, MOST_READ_AGAIN, MOST_FIELDS, MOST_COUNTED, MIN_SWAPPED = 100, 1_000
 UUID_CHARS = 36
 GROUPS = {"a text": frozenset(PayloadMap().text_paths), "an id": frozenset(ID_PATHS)}
 OR_WRITTEN = "if it was written to meanwhile, run this again, else the server"
+_PLAIN = frozenset({str, int, float, bool})
 _SPECIAL = re.compile(r'[."\[\]\\]')
 
 T = TypeVar("T")
@@ -206,6 +208,14 @@ class _Exact(Collection):
         return page
 
 
+@dataclass
+class _Alike:
+    """Points that have the same fields."""
+
+    fields: set[str]
+    points: int = 0
+
+
 class Contents:
     """Counts how many points have each field and each vector, and compares that with what Qdrant counts.
 
@@ -216,15 +226,30 @@ class Contents:
         self._name, self._host, self._count = name, host, count
         self._fields, self.vectors = Counter[str](), Counter[str]()
         self._groups = Counter[str](dict.fromkeys(GROUPS, 0))
+        # By what decides them, because most points have the fields of others.
+        self._alike: dict[tuple[object, ...], _Alike] = {}
 
     def add(self, payload: Mapping[str, Any]) -> None:
         """Count the fields of a point."""
-        filled = set(_list_filled(payload))
-        self._fields.update(filled if len(self._fields) < MOST_FIELDS else filled & self._fields.keys())
-        self._groups.update(what for what, paths in GROUPS.items() if not paths.isdisjoint(filled))
+        inner = [(name, _shape(value)) for name, value in payload.items() if value.__class__ not in _PLAIN]
+        alike = self._alike.get(shape := (*payload, *inner))
+        if alike is None:
+            if len(self._alike) >= MOST_FIELDS:
+                self._count_alike()
+            alike = self._alike[shape] = _Alike(set(_list_filled(payload)))
+        alike.points += 1
+
+    def _count_alike(self) -> None:
+        for alike in self._alike.values():
+            counted = alike.fields if len(self._fields) < MOST_FIELDS else alike.fields & self._fields.keys()
+            groups = [what for what, paths in GROUPS.items() if not paths.isdisjoint(alike.fields)]
+            self._fields.update(dict.fromkeys(counted, alike.points))
+            self._groups.update(dict.fromkeys(groups, alike.points))
+        self._alike.clear()
 
     def check(self, points: int, changed: int = 0) -> None:
         """Raise `IncompleteScanError` if Qdrant counts more of something than came with these points."""
+        self._count_alike()
         has: list[tuple[str, Condition, int]] = [
             *((f"the vector {name}", HasVector(name), seen) for name, seen in self.vectors.items()),
             *((what, _has_any(GROUPS[what]), seen) for what, seen in self._groups.items()),
@@ -334,6 +359,13 @@ def _list_filled(payload: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield path + name
             if not path and isinstance(value, Mapping):
                 yield from _list_filled(value, f"{name}.")
+
+
+def _shape(value: Any) -> object:
+    """Return what decides which fields a value has."""
+    if isinstance(value, Mapping):
+        return tuple([name for name, inner in value.items() if inner is not None and inner != []])
+    return value is not None and value != []
 
 
 def _fingerprint(point: Point) -> int:
