@@ -22,7 +22,7 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 46_130,
+    "product lines (shared, cli, functions)": 46_167,
     "modules": 190,
     "most modules in a folder": 14,
     "class names defined twice": 0,
@@ -37,8 +37,8 @@ LIMITS = {
     "files, warm search": 18,
     "functions, warm search": 129,
     "files, warm validation": 17,
-    "calls, warm search": 1_900,
-    "calls, warm validation": 3_000,
+    "calls, warm search": 2_000,
+    "calls, warm validation": 3_100,
 }
 
 

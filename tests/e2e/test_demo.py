@@ -76,5 +76,5 @@ def test_an_export_replaces_no_file_and_names_a_folder_that_is_not_there(chunkpr
     assert taken.code == 2
     assert (tmp_path / "mine.jsonl").read_text() == "mine"
     nowhere = chunkproof("demo", "--export", tmp_path / "none" / "x.jsonl")
-    assert nowhere.code == 3
+    assert nowhere.code == 2
     assert "No such file or directory" in nowhere.err

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from chunkproof.audit import manifest_file
+from chunkproof.base import files
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.stores.edge import EdgeStore
@@ -341,7 +342,7 @@ def test_links_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_refused_before_it_is_read_whole(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest_file, "MAX_LINE", 1_000_000)
+    monkeypatch.setattr(files, "MAX_LINE", 1_000_000)
     file = tmp_path / f"bomb{suffix}"
     with manifest_file.create_manifest(file) as target:
         for _ in range(64):

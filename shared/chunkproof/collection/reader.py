@@ -50,20 +50,22 @@ class _Ranges:
 
     def read(self, start: PointId | None) -> Page:
         """Return the page from this point on."""
-        ready = None
-        while self._ahead and start is not None and _order(self._ahead[0][0]) <= _order(start):
-            first, future = self._ahead.popleft()
-            ready = future if first == start else None
-        while self._boundaries and len(self._ahead) < PAGES_AHEAD:
-            first = self._boundaries.popleft()
-            if start is None or _order(first) > _order(start):
-                self._ahead.append((first, start_thread(partial(self._read, first, self._size))))
-        page = ready.result() if ready else self._read(start, self._size)
-        self._size = next_size(self._size, page)
-        if self._ahead and page.next_id is not None and _order(page.next_id) > _order(end := self._ahead[0][0]):
-            beyond = list(takewhile(lambda point: _order(point.id) >= _order(end), reversed(page.points)))
-            return Page(page.points[: len(page.points) - len(beyond)], end)
-        return page
+        while True:
+            ready = None
+            while self._ahead and start is not None and _order(self._ahead[0][0]) <= _order(start):
+                first, future = self._ahead.popleft()
+                ready = future if first == start else None
+            while self._boundaries and len(self._ahead) < PAGES_AHEAD:
+                first = self._boundaries.popleft()
+                if start is None or _order(first) > _order(start):
+                    self._ahead.append((first, start_thread(partial(self._read, first, self._size))))
+            page = ready.result() if ready else self._read(start, self._size)
+            self._size = next_size(self._size, page)
+            if not self._ahead or page.next_id is None or _order(page.next_id) <= _order(end := self._ahead[0][0]):
+                return page
+            if kept := tuple(takewhile(lambda point: _order(point.id) < _order(end), page.points)):
+                return Page(kept, end)
+            start = end  # no point is before the boundary
 
 
 def _order(point_id: PointId) -> tuple[bool, PointId]:

@@ -19,8 +19,10 @@ def emit_audit(report: "AuditReport", environment: str, function: str) -> None:
     `ChunksAudited`, `AuditCoverage` and, for each `kind`, `ChunkMismatch`.
     """
     facts = {"collection": report.collection, "version": report.version, "findings": report.findings_total}
-    write = logger.warning if report.faults else logger.info
-    write("audit", extra=facts)
+    if report.faults:
+        logger.warning("audit", extra=facts)
+    else:
+        logger.info("audit", extra=facts)
     found = {kind: count for kind, count in report.kinds.items() if kind != "match"}
     figures = [("AuditFindings", COUNT, report.faults)]
     figures += [(f"AuditFindings.{kind}", COUNT, count) for kind, count in found.items()]
@@ -56,8 +58,10 @@ def emit_canaries(canaries: "Sequence[Canary]", environment: str, function: str)
     A new record counts as unchanged, so that the alarm is over. Nothing is emitted where nothing was recorded.
     """
     for canary in canaries:
-        write = logger.warning if canary.state == "changed" else logger.info
-        write("canary", extra=canary.model_dump(mode="json"))
+        if canary.state == "changed":
+            logger.warning("canary", extra=canary.model_dump(mode="json"))
+        else:
+            logger.info("canary", extra=canary.model_dump(mode="json"))
     recorded = [canary for canary in canaries if canary.state != "not recorded"]
     if recorded:
         drift = max(canary.drift or 0.0 for canary in recorded)
