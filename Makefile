@@ -36,11 +36,12 @@ export PARAMS
 # The parts of `make bench` that compare builds of Chunkproof with other libraries, and those that need no build.
 COMPARED := size,cold,secret,warm,by_id,growth,distance,serve,commands
 ALONE := telemetry audit embedded seals
-PARTS ?= $(COMPARED),seals
+USUAL := $(COMPARED),seals
+BENCH_PARTS = $(or $(PARTS),$(USUAL))
 comma := ,
 split = $(subst $(comma), ,$(1))
-compared_parts = $(filter-out $(ALONE),$(call split,$(PARTS)))
-unknown_parts = $(filter-out $(ALONE) $(call split,$(COMPARED)),$(call split,$(PARTS)))
+compared_parts = $(filter-out $(ALONE),$(call split,$(BENCH_PARTS)))
+unknown_parts = $(filter-out $(ALONE) $(call split,$(COMPARED)),$(call split,$(BENCH_PARTS)))
 
 .DEFAULT_GOAL := help
 
@@ -129,7 +130,7 @@ test-states: python313 $(VENV)/.dev $(STATES_VENV)/.ready ## Take every path of 
 .PHONY: attack
 attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SECONDS=300, SEED=1, PARTS=floods,kills:200)
 	@$(RUN) tools.checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(filter $(COMPARED),$(PARTS)),,--parts $(PARTS))
+	  $(if $(PARTS),--parts $(PARTS))
 
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 1,000 documents (about a minute)
@@ -215,10 +216,10 @@ python313:
 bench: $(VENV)/.dev ## Compare with plain handlers and other libraries (QUICK=1, JSON=FILE, PARTS=cold,warm,seals,audit,...)
 	$(if $(unknown_parts),$(error PARTS: no part is called $(unknown_parts); the parts are $(COMPARED),$(subst $() ,$(comma),$(ALONE))))
 	@$(if $(compared_parts),$(MAKE) --no-print-directory bench-compare PARTS=$(subst $() ,$(comma),$(compared_parts)))
-	@$(if $(findstring telemetry,$(PARTS)),$(RUN) bench.telemetry_cost && $(RUN) bench.tracing_start)
-	@$(if $(findstring audit,$(PARTS)),$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000))
-	@$(if $(findstring seals,$(PARTS)),$(RUN) bench.seals --chunks $(or $(CHUNKS),$(if $(QUICK),5000,100000)))
-	@$(if $(findstring embedded,$(PARTS)),$(RUN) bench.embedded --chunks $(or $(CHUNKS),1000 10000 $(if $(QUICK),,100000)))
+	@$(if $(findstring telemetry,$(BENCH_PARTS)),$(RUN) bench.telemetry_cost && $(RUN) bench.tracing_start)
+	@$(if $(findstring audit,$(BENCH_PARTS)),$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000))
+	@$(if $(findstring seals,$(BENCH_PARTS)),$(RUN) bench.seals --chunks $(or $(CHUNKS),$(if $(QUICK),5000,100000)))
+	@$(if $(findstring embedded,$(BENCH_PARTS)),$(RUN) bench.embedded --chunks $(or $(CHUNKS),1000 10000 $(if $(QUICK),,100000)))
 
 .PHONY: bench-compare
 bench-compare: python313 $(VENV)/.dev $(SAM)
