@@ -225,7 +225,7 @@ class PassageIndex:
                 whole = document.letters.text
                 # Further back, a seed before this one would have been found.
                 back = min(at - done, place, SEED)
-                before = _common_suffix(letters[at - back : at], whole[place - back : place])
+                before = _common_prefix(letters[at - back : at][::-1], 0, whole[place - back : place][::-1], 0)
                 after = _common_prefix(letters, at, whole, place)
                 if best is None or before + after > best[0]:
                     best = (before + after, place - before, at + after, document)
@@ -291,13 +291,6 @@ def _common_prefix(left: str, left_at: int, right: str, right_at: int) -> int:
             same, step = same + step, 2 * step
         else:
             step //= 2
-    return same
-
-
-def _common_suffix(left: str, right: str) -> int:
-    same = 0
-    while same < min(len(left), len(right)) and left[-1 - same] == right[-1 - same]:
-        same += 1
     return same
 
 

@@ -11,7 +11,6 @@ import html
 import json
 import lzma
 import re
-import struct
 import sys
 import unicodedata
 import zlib
@@ -22,11 +21,13 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from chunkproof.collection.payload_map import PayloadMap, parse_json
 from chunkproof.stores.store_port import Point
 
+Value = TypeVar("Value", str, bytes)
+Reading = TypeVar("Reading")
 # A value may be encoded several times over. Each form is decoded in the first way that applies, which is the surest, as
 # often as it can be; further ways are detours. All forms of a value together may have so many characters.
 MAX_ROUNDS, MAX_DETOURS, MAX_FORMS, MAX_READ, CACHED_CHARS = 12, 2, 300, 3_000_000, 200
@@ -78,7 +79,8 @@ _DUMP_LINE = re.compile(r"\A\w+:?\s+((?:[0-9a-fA-F]{2} ){1,8} ?(?:[0-9a-fA-F]{2}
 _DUMP = re.compile(r"(?:(?:\A|\n)[0-9a-fA-F]{6,8}:?\s+(?:[0-9a-fA-F]{2}|[0-9a-fA-F]{4}) .*)+")
 _UUENCODED = re.compile(r"begin \d{3,4} .*\n((?:[ -`]{1,61}\r?\n)+)\s*end")
 _DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){2,50000}-?\d{1,7}(?:\.0)?(?![\d.])")
-_NUMBERS, _CONTROL = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})"), re.compile("[\x00-\x07\x0e-\x1a\x7f-\x9f]")
+_NUMBERS = re.compile(r"\d(?:[\s,;]|\.0|[01]{7})")
+_CONTROLS = "".join(map(chr, (*range(8), *range(14, 27), *range(127, 160))))
 _AT, _AT_WORD = re.compile(r"[\[({]\s*(?:@|[aA][tT])\s*[\])}]"), re.compile(r" at (?=[\w.-]+ dot \w)")
 _DOT, _DOT_WORD = re.compile(r"[\[({]\s*(?:\.|[dD][oO][tT])\s*[\])}]"), re.compile(r" dot (?=\w)")
 _SCHEME = re.compile(r"[\[({](:/*|/+)[\])}]")
@@ -100,6 +102,7 @@ _PLAIN_LETTERS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F)} | {
     start + at: 65 + at for start in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
 }
 # Greek and Cyrillic letters beside Latin ones that they look like.
+_ALIKE_SCRIPTS = "".join(map(chr, range(0x370, 0x530)))
 _MIXED = re.compile("[A-Za-z.:/][\u0370-\u052f]|[\u0370-\u052f][A-Za-z.:/]")
 _ALIKE = str.maketrans(
     "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd\u0410\u0412\u0415"
@@ -120,20 +123,20 @@ class _Decoder(NamedTuple):
     """A way to decode: signs and a pattern without which nothing is encoded, and whether what fits is likely meant."""
 
     name: str
-    signs: frozenset[str]
+    signs: str
     pattern: re.Pattern[str]
     decode: Callable[[str], str]
     is_sure: bool = True
 
 
-def _decoder(
-    name: str, signs: str, pattern: re.Pattern[str], decode: Callable[[str], str], *, is_sure: bool = True
-) -> _Decoder:
-    return _Decoder(name, frozenset(signs), pattern, decode, is_sure)
-
-
 def _replace(name: str, signs: str, pattern: re.Pattern[str], new: Any, *, is_sure: bool = True) -> _Decoder:
-    return _Decoder(name, frozenset(signs), pattern, partial(pattern.sub, new), is_sure)
+    return _Decoder(name, signs, pattern, partial(pattern.sub, new), is_sure)
+
+
+def _remember_short(read: Callable[[Value], Reading]) -> Callable[[Value], Reading]:
+    """Keep what was read from short values: several forms of one value have the same bytes in them."""
+    remembered = lru_cache(maxsize=2_000)(read)
+    return lambda value: remembered(value) if len(value) < CACHED_CHARS else read(value)
 
 
 def _unescape(text: str) -> str:
@@ -177,11 +180,8 @@ def _decode_bytes(sign: str) -> Callable[[str], str]:
     return partial(run.sub, decode)
 
 
+@_remember_short
 def _read_bytes(data: bytes) -> str | None:
-    return _read_short_bytes(data) if len(data) < CACHED_CHARS else _read_long_bytes(data)
-
-
-def _read_long_bytes(data: bytes) -> str | None:
     """Return what text these bytes may be, or have in them: in UTF-8, another encoding, or packed; else None."""
     for start, unpacker in _UNPACKERS.items():
         with suppress(ValueError, OSError, EOFError, MemoryError, lzma.LZMAError, zlib.error):
@@ -198,10 +198,6 @@ def _read_long_bytes(data: bytes) -> str | None:
     found += [text for encoding in encodings if _is_text(text := data.decode(encoding, "ignore"))]
     strings = (text for part in _STRINGS.findall(data) if _is_text(text := part.decode("utf-8", "ignore")))
     return BETWEEN.join((*found, "\n".join(strings))).removesuffix(BETWEEN) or None
-
-
-# Several forms of one value have the same bytes in them.
-_read_short_bytes = lru_cache(maxsize=2_000)(_read_long_bytes)
 
 
 def _read_legacy(data: bytes) -> Iterator[str]:
@@ -271,7 +267,7 @@ def _decode_base64(text: str) -> str:
 def _decode_base85(found: re.Match[str]) -> str:
     texts = []
     for decode in (a85decode, b85decode) if found[2] else (a85decode,):
-        with suppress(ValueError, struct.error):
+        with suppress(ValueError):
             text = _read_bytes(decode((found[1] or found[2]).encode()))
             texts += [text] if text and BETWEEN not in text else []
     return BETWEEN.join(texts) or found[0]
@@ -329,9 +325,7 @@ def _decode_mail_word(word: re.Match[str]) -> str:
 
 def _decode_mail_utf7(run: re.Match[str]) -> str:
     packed = run[1].replace(",", "/")
-    return b64decode(packed[: len(packed) // 4 * 4 + (0, 0, 2, 3)[len(packed) % 4]] + "==").decode(
-        "utf-16-be", "ignore"
-    )
+    return b64decode(packed[: len(packed) - (len(packed) % 4 == 1)] + "==").decode("utf-16-be", "ignore")
 
 
 def _repair_mojibake(encoding: str) -> "_Decoder":
@@ -391,39 +385,34 @@ _decode_percent, _decode_equals, _decode_dashes = map(_decode_bytes, "%=-")
 LINES, ADDRESSES, DISGUISES = "lines with numbers, times and speakers", "addresses in words", "letters in disguise"
 DIGITS = "0123456789"
 DECODERS = (
-    _decoder("JSON in CSV", '"', re.compile(r'[{\[]""'), lambda text: text.replace('""', '"')),
-    _decoder("JSON and Python inside of texts", "{[", _OPENING, _read_structures),
-    _decoder("JSON escapes and those of programming languages", "\\+`", re.compile(r"\\|U\+|`u\{"), _unescape),
-    _decoder("strings in quotes", "\"'", _QUOTES, _read_quotes, is_sure=False),
+    _Decoder("JSON in CSV", '"', re.compile(r'[{\[]""'), lambda text: text.replace('""', '"')),
+    _Decoder("JSON and Python inside of texts", "{[", _OPENING, _read_structures),
+    _Decoder("JSON escapes and those of programming languages", "\\+`", re.compile(r"\\|U\+|`u\{"), _unescape),
+    _Decoder("strings in quotes", "\"'", _QUOTES, _read_quotes, is_sure=False),
     _replace("words of mail headers", "?", _MAIL_WORD, _decode_mail_word),
     # Before entities, which it may break over lines.
-    _decoder("quoted-printable", "=", re.compile("="), lambda text: _decode_equals(_BROKEN_LINE.sub("", text))),
-    _decoder("entities", "&", re.compile("&"), _replace_references),
+    _Decoder("quoted-printable", "=", re.compile("="), lambda text: _decode_equals(_BROKEN_LINE.sub("", text))),
+    _Decoder("entities", "&", re.compile("&"), _replace_references),
     _decode_codes("URL encoding", "%", "%u([0-9a-fA-F]{4})", 16, is_sure=True),
-    _decoder("URL encoding", "%", re.compile("%"), lambda text: _decode_percent(text.replace("+", " "))),
-    _decoder("rewritten links", "_", re.compile("-3A__"), lambda text: _decode_dashes(text.replace("_", "/"))),
+    _Decoder("URL encoding", "%", re.compile("%"), lambda text: _decode_percent(text.replace("+", " "))),
+    _Decoder("rewritten links", "_", re.compile("-3A__"), lambda text: _decode_dashes(text.replace("_", "/"))),
     _replace("hexadecimal dumps", "\n:|", _DUMP, _decode_dump),
     _replace("uuencode", "\n", _UUENCODED, _decode_uu),
-    _decoder("Base64 and Base32", "", _BASE64, _decode_base64),
-    _decoder("hexadecimal digits", DIGITS, _HEX, _decode_hex),
-    _decoder("numbers of bytes and characters", DIGITS, _NUMBERS, lambda text: _DIGITS.sub(_decode_digits, text)),
-    _decoder(
-        "bytes as characters",
-        "".join(map(chr, (*range(8), *range(14, 27), *range(127, 160)))),
-        _CONTROL,
-        _read_characters,
-    ),
+    _Decoder("Base64 and Base32", "", _BASE64, _decode_base64),
+    _Decoder("hexadecimal digits", DIGITS, _HEX, _decode_hex),
+    _Decoder("numbers of bytes and characters", DIGITS, _NUMBERS, lambda text: _DIGITS.sub(_decode_digits, text)),
+    _Decoder("bytes as characters", _CONTROLS, _ANY, _read_characters),
     *map(_repair_mojibake, MISREAD),
-    _decoder(DISGUISES, _DISGUISING, _ANY, lambda text: unicodedata.normalize("NFKC", text.translate(_PLAIN_LETTERS))),
+    _Decoder(DISGUISES, _DISGUISING, _ANY, lambda text: unicodedata.normalize("NFKC", text.translate(_PLAIN_LETTERS))),
     _replace("Punycode", "-", _PUNYCODE, _decode_punycode),
-    _decoder(ADDRESSES, "[({", _ANY, lambda text: _AT.sub("@", _DOT.sub(".", _SCHEME.sub(r"\1", text)))),
-    _decoder(ADDRESSES, " ", _DOT_WORD, lambda text: _DOT_WORD.sub(".", _AT_WORD.sub("@", text))),
+    _Decoder(ADDRESSES, "[({", _ANY, lambda text: _AT.sub("@", _DOT.sub(".", _SCHEME.sub(r"\1", text)))),
+    _Decoder(ADDRESSES, " ", _DOT_WORD, lambda text: _DOT_WORD.sub(".", _AT_WORD.sub("@", text))),
     _replace(ADDRESSES, "/", _REQUEST, r"\2\1"),
     _replace(LINES, ">", _SUBTITLE, ""),
     _replace(LINES, ":", _TIMED, ""),
     _replace(LINES, "\n", _NUMBERED, "", is_sure=False),
     _replace(LINES, "\n", _QUOTED, "", is_sure=False),
-    _decoder("markup", "<\x1b\b[", _ANY, partial(MARKUP.sub, "")),
+    _Decoder("markup", "<\x1b\b[", _ANY, partial(MARKUP.sub, "")),
     # Several of these may seem to fit.
     _replace("markup", "\\", _COMMAND, "", is_sure=False),
     _decode_codes("SQL escapes", "\\", r"\\(\+[0-9a-fA-F]{6}|[0-9a-fA-F]{4})", 16),
@@ -432,20 +421,18 @@ DECODERS = (
     _decode_codes("decimal escapes", "\\", r"\\(\d{1,3})", 10),
     _decode_codes("calls of CHR", "(", r"(?i)\bn?cha?r\w?\(\s*(\d{1,7})\s*\)[\s|&+.,]*", 10),
     _replace("UTF-7", "&", _MAIL_UTF7, _decode_mail_utf7, is_sure=False),
-    _decoder(
+    _Decoder(
         "UTF-7",
         "+",
         re.compile(r"\+[A-Za-z]"),
         lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace"),
         is_sure=False,
     ),
-    _decoder("hexadecimal digits", DIGITS, _HEX_PAIR, partial(_HEX_NUMBERS.sub, _decode_hex_numbers), is_sure=False),
-    _decoder("Base85", "!#$%&;<=>?@^`{|}~", _BASE85_PART, partial(_BASE85.sub, _decode_base85), is_sure=False),
+    _Decoder("hexadecimal digits", DIGITS, _HEX_PAIR, partial(_HEX_NUMBERS.sub, _decode_hex_numbers), is_sure=False),
+    _Decoder("Base85", "!#$%&;<=>?@^`{|}~", _BASE85_PART, partial(_BASE85.sub, _decode_base85), is_sure=False),
     _replace("mojibake", "", re.compile("[\u4e00-\u9fff][^\x00-\x7f]*[@-~]?"), _repair_wide_mojibake, is_sure=False),
     _replace("misread bytes", _HIGH, re.compile("[\xa0-\xff]{4}[ -~\xa0-\xff]*"), _read_misread, is_sure=False),
-    _decoder(
-        DISGUISES, "".join(map(chr, range(0x370, 0x530))), _MIXED, lambda text: text.translate(_ALIKE), is_sure=False
-    ),
+    _Decoder(DISGUISES, _ALIKE_SCRIPTS, _MIXED, lambda text: text.translate(_ALIKE), is_sure=False),
 )
 # The numbers of the decoders that a character may need, and of those that need none.
 _SIGNS: dict[str, list[int]] = defaultdict(list)
@@ -469,12 +456,9 @@ def plain_address(text: str) -> str:
     return re.sub(r"/(?!\.\./)[^/\s?#]+/\.\.(?=/)", "", text) if "/../" in text else text
 
 
+@_remember_short
 def read_forms(value: str) -> tuple[Sequence[tuple[str, str]], bool]:
     """Return a value as it is stored, each form that it can be decoded to, with how, and whether these are all."""
-    return _read_short_forms(value) if len(value) < CACHED_CHARS else _decode_forms(value)
-
-
-def _decode_forms(value: str) -> tuple[Sequence[tuple[str, str]], bool]:
     forms, left, is_whole = {value: ""}, MAX_READ, len(value) < MAX_READ
     queue = [(0, 0, 0, value)] if is_whole else []
     while queue:
@@ -491,9 +475,6 @@ def _decode_forms(value: str) -> tuple[Sequence[tuple[str, str]], bool]:
             forms[form] = SEVERAL if rounds > 1 else f"{forms[text] or 'decoded from'} {decoder.name}"
             heappush(queue, (cost, rounds + 1, len(forms), form))
     return [(how, form) for form, how in forms.items()], is_whole
-
-
-_read_short_forms = lru_cache(maxsize=2_000)(_decode_forms)
 
 
 def _decode_once(text: str) -> Iterator[tuple[_Decoder, str]]:
@@ -537,15 +518,13 @@ def _read_tree(tree: Any) -> Iterator[tuple[str, str, bool]]:
             column = f"{path}[" if path.endswith("]") else ""
             is_vector = any(isinstance(item, float) and not item.is_integer() for item in value)
             # Many numbers or characters are read together alone.
-            together_alone = is_vector or len(value) >= MANY
-            alone = [
-                item
-                for item in value
-                if not together_alone or not (isinstance(item, int | float) or len(item or "") == 1)
-            ]
-            stack += [
-                (f"{path}[]", f"{column}{at}" if column else name, each) for at, each in reversed([*enumerate(alone)])
-            ]
+            if is_vector or len(value) >= MANY:
+                alone = [item for item in value if not isinstance(item, int | float) and len(item or "") != 1]
+            else:
+                alone = list(value)
+            stack += reversed(
+                [(f"{path}[]", f"{column}{at}" if column else name, each) for at, each in enumerate(alone)]
+            )
             items = [_write(item) for item in value if isinstance(item, str | int | float | bytes)]
             yield f"{path}[]", ("" if max(map(len, items), default=0) == 1 else " ").join(items), not is_vector
         elif value is not None and not isinstance(value, bool):

@@ -195,38 +195,33 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-class _Umask:
-    """The process's mask for new files; several threads may need it to be private at the same time."""
+class _PrivateFiles:
+    """Lets only this user read the files and folders that the process makes inside the block.
+
+    The mask for new files is that of the process, and several threads may need it at the same time.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._users = 0
         self._before = 0
 
-    def enter(self) -> None:
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._users == 0:
                 self._before = os.umask(0o077)
             self._users += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                os.umask(self._before)
-
-
-_umask = _Umask()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    os.umask(self._before)
 
 
-@contextmanager
-def private_files() -> Iterator[None]:
-    """Let only this user read the files and folders that the process makes inside the block."""
-    _umask.enter()
-    try:
-        yield
-    finally:
-        _umask.leave()
+private_files = _PrivateFiles()
 
 
 class DecompressedTooLargeError(Exception):

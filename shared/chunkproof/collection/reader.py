@@ -6,8 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice, pairwise, takewhile
 from threading import Event
 from typing import Any, TypeVar
@@ -34,6 +33,8 @@ SMALL_COLLECTION = 5_000
 READ_AGAIN, MOST_READ_AGAIN, MOST_FIELDS, MOST_COUNTED, MIN_SWAPPED = 100, 1_000, 1_000, 32, 10
 UUID_CHARS = 36
 GROUPS = {"a text": frozenset(PayloadMap().text_paths), "an id": frozenset(ID_PATHS)}
+# A server in strict mode refuses some counts.
+NOT_COUNTED = errors.VectorStoreRefusedError, errors.IndexRequiredError, errors.VectorStoreTimeoutError
 OR_WRITTEN = "if it was written to meanwhile, run this again, else the server"
 _PLAIN = frozenset({str, int, float, bool})
 _SPECIAL = re.compile(r'[."\[\]\\]')
@@ -80,23 +81,19 @@ class Reader(LongRun):
         # What to say if points were added, removed or rewritten while they were read, and how many at least.
         self.change_note: str | None = None
         self.added_or_removed = self.rewritten = 0
-        self._payloads: PayloadMap | None = None
-        self._fast_fields: tuple[Sequence[str] | None] | None = None
         pauses = PAUSES if pauses is None else pauses
         super().__init__(services, name, lambda: Deadline(CALL_MS), pauses, self._stopped.wait)
 
-    @property
+    @cached_property
     def payloads(self) -> PayloadMap:
         """How to read the collection: with point ids where several points share the id in their payloads.
 
         Findings only show these ids, so that an audit does not stop when they cannot be found out.
         """
-        if self._payloads is None:
-            try:
-                self._payloads = super().payloads
-            except (errors.UnavailableError, errors.RateLimitedError):
-                self._payloads = self.services.payloads
-        return self._payloads
+        try:
+            return super().payloads
+        except (errors.UnavailableError, errors.RateLimitedError):
+            return self.services.payloads
 
     def pages(self, with_vector: str | None = None, *, boundaries: Sequence[PointId] = ()) -> Iterator[Page]:
         """Yield the collection; threads read a few pages ahead.
@@ -145,7 +142,7 @@ class Reader(LongRun):
             return Lookup.merge(list(call_in_batches(find_some, chunk_ids, BATCH_SIZE, self.TOO_MUCH)))
 
         def find_all(_deadline: Deadline) -> Lookup:
-            fields = self._get_fast_fields()
+            fields = self._fast_fields
             lookup = find(list(expected), fields)
             left = [chunk_id for chunk_id in expected if chunk_id not in lookup.points]
             if fields is None or not left:
@@ -155,17 +152,16 @@ class Reader(LongRun):
 
         return self.ask(find_all)
 
-    def _get_fast_fields(self) -> Sequence[str] | None:
-        """Return the payload fields to look ids up in first; None for all, where that is cheap.
+    @cached_property
+    def _fast_fields(self) -> Sequence[str] | None:
+        """The payload fields to look ids up in first; None for all, where that is cheap.
 
         Without an index, a look-up reads every payload of the collection. So in a large one, ids are looked up in
         indexed fields, and in the other fields only if they were not found.
         """
-        if self._fast_fields is None:
-            description = self.store.describe(self.name, self.deadline)
-            indexed = [path for path in self.services.payloads.id_paths if path in description.indexed_fields]
-            self._fast_fields = (None if description.points_count <= SMALL_COLLECTION else indexed,)
-        return self._fast_fields[0]
+        description = self.store.describe(self.name, self.deadline)
+        indexed = [path for path in self.services.payloads.id_paths if path in description.indexed_fields]
+        return None if description.points_count <= SMALL_COLLECTION else indexed
 
 
 class _Exact(Collection):
@@ -210,14 +206,6 @@ class _Exact(Collection):
         return page
 
 
-@dataclass
-class _Alike:
-    """Points that have the same fields."""
-
-    fields: set[str]
-    points: int = 0
-
-
 class Contents:
     """Counts how many points have each field and each vector, and compares that with what Qdrant counts.
 
@@ -228,26 +216,28 @@ class Contents:
         self._name, self._host, self._count = name, host, count
         self._fields, self.vectors = Counter[str](), Counter[str]()
         self._groups = Counter[str](dict.fromkeys(GROUPS, 0))
-        # By what decides them, because most points have the fields of others.
-        self._alike: dict[tuple[object, ...], _Alike] = {}
+        # Fields by what decides them, because most points have the fields of others; and how many points have each set.
+        self._fields_of: dict[tuple[object, ...], frozenset[str]] = {}
+        self._alike = Counter[frozenset[str]]()
 
     def add(self, payload: Mapping[str, Any]) -> None:
         """Count the fields of a point."""
         inner = [(name, _shape(value)) for name, value in payload.items() if value.__class__ not in _PLAIN]
-        alike = self._alike.get(shape := (*payload, *inner))
-        if alike is None:
-            if len(self._alike) >= MOST_FIELDS:
+        fields = self._fields_of.get(shape := (*payload, *inner))
+        if fields is None:
+            if len(self._fields_of) >= MOST_FIELDS:
                 self._count_alike()
-            alike = self._alike[shape] = _Alike(set(_list_filled(payload)))
-        alike.points += 1
+            fields = self._fields_of[shape] = frozenset(_list_filled(payload))
+        self._alike[fields] += 1
 
     def _count_alike(self) -> None:
-        for alike in self._alike.values():
-            counted = alike.fields if len(self._fields) < MOST_FIELDS else alike.fields & self._fields.keys()
-            groups = [what for what, paths in GROUPS.items() if not paths.isdisjoint(alike.fields)]
-            self._fields.update(dict.fromkeys(counted, alike.points))
-            self._groups.update(dict.fromkeys(groups, alike.points))
+        for fields, points in self._alike.items():
+            counted = fields if len(self._fields) < MOST_FIELDS else fields & self._fields.keys()
+            groups = [what for what, paths in GROUPS.items() if not paths.isdisjoint(fields)]
+            self._fields.update(dict.fromkeys(counted, points))
+            self._groups.update(dict.fromkeys(groups, points))
         self._alike.clear()
+        self._fields_of.clear()
 
     def check(self, points: int, changed: int = 0) -> None:
         """Raise `IncompleteScanError` if Qdrant counts more of something than came with these points."""
@@ -259,9 +249,7 @@ class Contents:
         ]
         for what, condition, seen in [each for each in has if each[2] < points][:MOST_COUNTED]:
             counted = 0
-            with suppress(
-                errors.VectorStoreRefusedError, errors.IndexRequiredError, errors.VectorStoreTimeoutError
-            ):  # as in strict mode
+            with suppress(*NOT_COUNTED):
                 counted = self._count((condition,))
             if counted > seen + changed:
                 found = f"{counted:,} points of {self._name} have {what}, but {seen:,} were sent with it"
@@ -308,8 +296,8 @@ class ScanCheck:
         `vectors` are the names of all vectors that these points have, or how many have each.
         """
         ids = [point.id for point in points]
-        order = [(isinstance(point_id, str), point_id) for point_id in (*ids, *(() if next_id is None else (next_id,)))]
-        is_behind = start is not None and bool(order) and order[0] < (isinstance(start, str), start)
+        order = [_order(point_id) for point_id in (*ids, *(() if next_id is None else (next_id,)))]
+        is_behind = start is not None and bool(order) and order[0] < _order(start)
         stands_still = next_id is not None and (next_id == start or not ids)
         is_odd = any(isinstance(point_id, str) and len(point_id) != UUID_CHARS for point_id in ids)
         if is_behind or stands_still or is_odd or any(a >= b for a, b in pairwise(order)):
