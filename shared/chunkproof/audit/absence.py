@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -33,6 +33,7 @@ from chunkproof.audit.readings import (
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
 from chunkproof.base.words import is_unspaced, split_sentences
 from chunkproof.collection.lookup import parse_point_id
+from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import Model
 from chunkproof.embedders.embedder_port import InputType
@@ -164,10 +165,8 @@ class Search:
     hits_total: int = 0
 
     def __post_init__(self) -> None:
-        self._by_id: dict[str, list[int]] = defaultdict(list)
+        self._by_id, self._by_hash, self._long_ids = (defaultdict[str, list[int]](list) for _ in range(3))
         self._urls: list[tuple[_UrlPattern, int]] = []
-        self._by_hash: dict[str, list[int]] = defaultdict(list)
-        self._long_ids: dict[str, list[int]] = defaultdict(list)
         for number, subject in enumerate(self.subjects):
             if subject.kind == "chunk":
                 for each in {subject.name, str(subject.point_id), str(parse_point_id(subject.name))} - {"None"}:
@@ -200,16 +199,14 @@ class Search:
         if sum(len(document.text) for document in self._documents) > MAX_CHARS:
             raise InvalidParameterError(f"More than {MAX_CHARS:,} characters to look for: check them in parts")
         short = [document for document in self._documents if len(document.letters.text) < SHORT_LETTERS]
-        for document in short:
-            if len(document.letters.text) < LEAST_SUBJECT_LETTERS:
-                raise InvalidParameterError("A text to look for must have at least three letters or digits")
+        if any(len(document.letters.text) < LEAST_SUBJECT_LETTERS for document in short):
+            raise InvalidParameterError("A text to look for must have at least three letters or digits")
         if len(short) > MAX_SHORT_TEXTS:
             raise InvalidParameterError(f"More than {MAX_SHORT_TEXTS:,} texts have few letters: check them in parts")
         # Stored as a number, digits have no leading zeros.
         self._short = [(re.sub(r"\A0+(?=\d{3,}\Z)", "", each.letters.text), int(each.name)) for each in short]
-        self._parts = _Parts(
-            [subject.name if subject.kind == "url" else subject.text or "" for subject in self.subjects]
-        )
+        texts = [subject.name if subject.kind == "url" else subject.text or "" for subject in self.subjects]
+        self._parts = _Parts(texts)
         self._index = PassageIndex(self._documents)
         self._least_letters = {
             int(each.name): len(each.letters.text)
@@ -248,10 +245,8 @@ class Search:
             except ChunkproofError as error:
                 problems.append(f"{reader.name} could not be searched: {error}")
         if self._unread:
-            problems.append(
-                f"{reader.name}: {len(self._unread):,} values are too large, or encoded too often, to decode all of "
-                f"them, such as {self._unread[0]}"
-            )
+            unread = f"{len(self._unread):,} values are too large, or encoded too often, to decode all of them"
+            problems.append(f"{reader.name}: {unread}, such as {self._unread[0]}")
         return CollectionCheck(
             name=reader.name,
             aliases=tuple(sorted(aliases)),
@@ -278,7 +273,7 @@ class Search:
     def _compare(self, point: Point, reader: Reader) -> None:
         payloads, here = reader.services.payloads, _Where(reader.name, point.id)
         for number in {*self._by_id.get(payloads.id_of(point), ()), *self._by_id.get(str(point.id), ())}:
-            self._add_id(number, point, reader)
+            self._add_id(number, point, payloads, here)
         self._compared.clear()
         for path, value, may_be_encoded in read_values(point, payloads):
             where = here._replace(field=path)
@@ -321,11 +316,9 @@ class Search:
 
     def _compare_url(self, text: str, letters: str, where: "_Where") -> None:
         for url, number in self._urls:
-            likely = [at for at, words in enumerate(url.letters) if all(map(letters.__contains__, words))]
-            for change in (_URL_CHANGES[at] for at in likely):
-                if any(url.is_in(plain_address(form)) for form in change(text)):
-                    self._add(number, How.URL, where, "A value names this document")
-                    break
+            changes = compress(_URL_CHANGES, (all(map(letters.__contains__, words)) for words in url.letters))
+            if any(url.is_in(plain_address(form)) for change in changes for form in change(text)):
+                self._add(number, How.URL, where, "A value names this document")
 
     def _compare_letters(self, text: str, letters: str, where: "_Where") -> None:
         self._compare_id(letters, where)
@@ -335,30 +328,27 @@ class Search:
         common = Counter[int]()
         for place in self._index.find_passages(letters):
             common[int(place.document.name)] += place.end - place.start
-        for number, letters_in_common in common.items():
-            self._judge_passage(number, letters_in_common, text, len(letters), where)
+        for number, count in common.items():
+            whole = self._least_letters[number]
+            is_most = count >= LEAST_LETTERS and count >= PASSAGE_SHARE * min(whole, len(letters))
+            if is_most or count >= min(PASSAGE_LETTERS, whole):
+                self._add_passage(number, count, text, where)
 
-    def _judge_passage(self, number: int, common: int, text: str, length: int, where: "_Where") -> None:
-        subject = self.subjects[number].text or ""
-        whole = self._least_letters[number]
-        is_part = common >= min(PASSAGE_LETTERS, whole)
-        is_most = common >= LEAST_LETTERS and common >= PASSAGE_SHARE * min(whole, length)
-        if not (is_part or is_most):
-            return
+    def _add_passage(self, number: int, common: int, text: str, where: "_Where") -> None:
+        subject, whole = self.subjects[number].text or "", self._least_letters[number]
         nearness = similarity(self._shingles.setdefault(number, shingles(subject)), shingles(text))
         if nearness >= NEAR:
             self._add(number, How.NEAR_TEXT, where, f"{nearness:.0%} in common")
         else:
             self._add(number, How.PASSAGE, where, f"{min(1.0, common / max(whole, 1)):.0%} of its letters")
 
-    def _add_id(self, number: int, point: Point, reader: Reader) -> None:
+    def _add_id(self, number: int, point: Point, payloads: PayloadMap, where: "_Where") -> None:
         """Count a point with a deleted id; a number is used again in every collection, so its text must fit as well."""
-        subject, text = self.subjects[number], reader.services.payloads.find_text(point)
+        subject, text = self.subjects[number], payloads.find_text(point)
         is_same = not subject.sha256 or text is None or digest(text) == subject.sha256
         if subject.name.isdecimal() and not is_same:
             return
-        details = "A point has this id" + ("" if is_same else ", with another text")
-        self._add(number, How.ID, _Where(reader.name, point.id), details)
+        self._add(number, How.ID, where, "A point has this id" + ("" if is_same else ", with another text"))
 
     def _search(self, reader: Reader) -> int:
         """Search for each text and its sentences; a result that is the text, or has its vector, is a hit."""

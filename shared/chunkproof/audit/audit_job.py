@@ -148,19 +148,13 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
                 )
             self._upload("findings.jsonl", all_findings.path)
         seconds, changed = (datetime.now(UTC) - plan.started_at).total_seconds(), totals.pop("changed")
+        times: dict[str, Any] = {"started_at": plan.started_at, "seconds": seconds}
         if plan.is_scan and results:
-            run = results[0].run.model_copy(update={"started_at": plan.started_at, "seconds": seconds})
-            return results[0].model_copy(update={"run": run})
+            return results[0].model_copy(update={"run": results[0].run.model_copy(update=times)})
         repeated = totals["entries"] - totals["chunks"]
         manifest = ManifestFacts(name=plan.manifest, sha256=plan.sha256, repeated=repeated, **totals)
         spec = AuditSpec(collection=plan.collection, host=host, manifest=manifest, by_ids=True, version=plan.version)
-        progress = Progress(
-            spec=spec,
-            started_at=plan.started_at,
-            compared=manifest.chunks,
-            seconds=seconds,
-            changed=changed,
-        )
+        progress = Progress(spec=spec, compared=manifest.chunks, changed=changed, **times)
         report = build_report(progress, all_findings)
         spans = [(r.run.started_at, r.run.started_at + timedelta(seconds=r.run.seconds)) for r in results]
         reading = max(end for _, end in spans) - min(start for start, _ in spans) if spans else timedelta(0)

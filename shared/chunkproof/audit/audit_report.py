@@ -158,7 +158,8 @@ def build_report(progress: Progress, findings: Findings) -> AuditReport:
     faulty = sum(kinds[kind] for kind in CHUNK_KINDS)
     if progress.compared != audited or faulty > audited:
         raise InternalError(f"The audit is incomplete: {progress.compared} of {audited} chunks were compared")
-    counts = {kind: kinds[kind] for kind in CHUNK_KINDS} | {Kind.MATCH: audited - faulty}
+    counts: dict[Kind, int] = {kind: kinds[kind] for kind in CHUNK_KINDS}
+    counts[Kind.MATCH] = audited - faulty
     if spec.by_ids:
         del counts[Kind.DUPLICATE_TEXT]
     else:
@@ -225,9 +226,8 @@ def _merge_two(left: Finding, right: Finding) -> Finding:
     first, second = (left, right) if left.kind in (Kind.DUPLICATE, Kind.DUPLICATE_TEXT) else (right, left)
     details = first.details if first.details == second.details else f"{first.details}; {second.details}"
     points = tuple(dict.fromkeys((*first.point_ids, *second.point_ids)))[:2]
-    return first.model_copy(
-        update={"details": details, "point_ids": points, "mismatch": first.mismatch or second.mismatch}
-    )
+    update = {"details": details, "point_ids": points, "mismatch": first.mismatch or second.mismatch}
+    return first.model_copy(update=update)
 
 
 def upper_bound(faults: int, drawn: int, confidence: float = CONFIDENCE) -> float:
@@ -252,13 +252,9 @@ def _probability_of_at_most(faults: int, drawn: int, share: float) -> float:
     """Return the probability of so few faults in the sample, if this share of all chunks is faulty."""
     if share >= 1.0:
         return 0.0
-    return sum(
-        exp(
-            lgamma(drawn + 1)
-            - lgamma(k + 1)
-            - lgamma(drawn - k + 1)
-            + (k * log(share) if k else 0.0)
-            + (drawn - k) * log1p(-share)
-        )
-        for k in range(faults + 1)
-    )
+
+    def logarithm(k: int) -> float:
+        choices = lgamma(drawn + 1) - lgamma(k + 1) - lgamma(drawn - k + 1)
+        return choices + (k * log(share) if k else 0.0) + (drawn - k) * log1p(-share)
+
+    return sum(exp(logarithm(k)) for k in range(faults + 1))

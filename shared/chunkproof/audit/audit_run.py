@@ -20,15 +20,7 @@ from typing import Any
 from chunkproof.audit.audit_report import AuditReport, Findings, build_report
 from chunkproof.audit.findings import VECTOR_KINDS, Finding, Kind, require_texts
 from chunkproof.audit.join import AuditRun, audit_by_id, match_open_ids, match_unknown_points, scan
-from chunkproof.audit.ledger import (
-    AuditPlan,
-    AuditSpec,
-    ExpectedChunk,
-    Ledger,
-    ManifestFacts,
-    Progress,
-    load_progress,
-)
+from chunkproof.audit.ledger import AuditPlan, AuditSpec, ExpectedChunk, Ledger, ManifestFacts, Progress, load_progress
 from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
 from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError
 from chunkproof.base.request import Deadline, start
@@ -228,10 +220,8 @@ class _Check:
             new = [text for text in own if (embedder.model, text) not in vectors]
             keys = [(embedder.model, text) for text in new]
             vectors |= zip(keys, self._reader.embed(new, embedder=embedder), strict=True)
-        return [
-            _CheckedVector(*one, vectors[embedder.model, text])
-            for one, (embedder, text) in zip(read, wanted, strict=True)
-        ]
+        rows = zip(read, wanted, strict=True)
+        return [_CheckedVector(*one, vectors[embedder.model, text]) for one, (embedder, text) in rows]
 
     def _embedder_of(self, point: Point) -> Embedder:
         """Return the embedder of a point: where its payload names another model of the same space, one with that."""
@@ -259,8 +249,7 @@ class _Check:
     def _find_cause(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str]:
         checks = [self._check_original, self._check_named_model, self._check_cuts]
         if subject.fresh is not None:
-            among_chunks = [self._check_other_chunks, self._check_origin]
-            checks = [self._check_as_question, *checks, *among_chunks]
+            checks = [self._check_as_question, *checks, self._check_other_chunks, self._check_origin]
         for check in checks:
             if found := check(subject, stored):
                 return found
@@ -304,14 +293,9 @@ class _Check:
 
     def _check_other_chunks(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
         for other in self._references:
-            if (
-                other.expected.chunk_id != subject.expected.chunk_id
-                and cosine(stored, other.fresh or ()) >= self.same_from
-            ):
-                return (
-                    Kind.STALE_VECTOR,
-                    f"It is the vector of another chunk's text: {display_name(other.expected.chunk_id)}",
-                )
+            name = other.expected.chunk_id
+            if name != subject.expected.chunk_id and cosine(stored, other.fresh or ()) >= self.same_from:
+                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {display_name(name)}"
         return None
 
     def _check_origin(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
@@ -398,10 +382,9 @@ class Audit:
         now = self._spec(spec.manifest.model_copy(update={"sha256": manifest_sha256}))
         differing = [name for name in AuditSpec.model_fields if getattr(now, name) != getattr(spec, name)]
         if differing:
-            raise InvalidParameterError(
-                f"The interrupted audit was of another {differing[0].replace('_', ' ')}: "
-                "resume it with the same options, or start again with --restart"
-            )
+            another = differing[0].replace("_", " ")
+            advice = "resume it with the same options, or start again with --restart"
+            raise InvalidParameterError(f"The interrupted audit was of another {another}: {advice}")
         progress = progress.model_copy(update={"resumed": progress.resumed + 1, "process": token_hex(8)})
         ledger = Ledger.resume(self.folder, progress)
         if progress.phase != "report":

@@ -56,16 +56,6 @@ class Kind(StrEnum):
     NEAR_DUPLICATE = "near_duplicate"
 
 
-# Every chunk of the manifest is in exactly one of these classes.
-CHUNK_KINDS = (
-    Kind.MATCH,
-    Kind.MISMATCH,
-    Kind.MISSING,
-    Kind.DUPLICATE,
-    Kind.DUPLICATE_TEXT,
-    Kind.METADATA_MISMATCH,
-    Kind.UNVERIFIABLE,
-)
 VECTOR_KINDS = (
     Kind.VECTOR_OK,
     Kind.STALE_VECTOR,
@@ -75,6 +65,8 @@ VECTOR_KINDS = (
     Kind.UNEXPLAINED_VECTOR,
     Kind.UNVERIFIABLE_VECTOR,
 )
+# Every chunk of the manifest is in exactly one of these classes.
+CHUNK_KINDS = tuple(kind for kind in Kind if kind not in (Kind.ORPHAN, *VECTOR_KINDS, Kind.NEAR_DUPLICATE))
 # Classes that only a scan of the whole collection can find.
 SCAN_KINDS = (Kind.ORPHAN, Kind.DUPLICATE_TEXT)
 FAULTS = tuple(kind for kind in Kind if kind not in (Kind.MATCH, Kind.VECTOR_OK))
@@ -276,12 +268,9 @@ def _leave_out(value: Any, path: str) -> Any:
     value = parse_json(value) or value
     if isinstance(value, list):
         return [_leave_out(item, path.partition("]")[2]) for item in value]
-    name = path.removeprefix(".")
-    return (
-        {key: item for key, item in value.items() if key not in (name, *NODE_IDS)}
-        if isinstance(value, Mapping)
-        else None
-    )
+    if not isinstance(value, Mapping):
+        return None
+    return {key: item for key, item in value.items() if key not in (path.removeprefix("."), *NODE_IDS)}
 
 
 def _compare_all(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[MetadataDifference]:
@@ -326,10 +315,8 @@ def require_texts(reader: Reader) -> None:
     if lengths:
         setting = shlex.quote(json.dumps({"text": lengths.most_common(1)[0][0]}, ensure_ascii=False))
         advice = f"Name the field of the text: CHUNKPROOF_PAYLOAD_MAP={setting} ({doctor} proposes a whole map)"
-    raise NotConfiguredError(
-        f"No point of {reader.name} has a text that Chunkproof can read; its payloads have {names or 'no fields'}. "
-        f"{advice}"
-    )
+    problem = f"No point of {reader.name} has a text that Chunkproof can read"
+    raise NotConfiguredError(f"{problem}; its payloads have {names or 'no fields'}. {advice}")
 
 
 def _find_strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

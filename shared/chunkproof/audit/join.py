@@ -105,11 +105,8 @@ def scan(run: AuditRun) -> None:
         run.save(compared=join.compared, points=points, changed=run.progress.changed + changed)
     join.skip_to(None)
     execute("CREATE INDEX IF NOT EXISTS stray_by_id ON stray (chunk_id)")
-    execute(
-        "UPDATE chunk SET state = ? WHERE state = ? AND chunk_id IN (SELECT chunk_id FROM stray)",
-        ChunkState.REPEATED,
-        ChunkState.STORED,
-    )
+    sql = "UPDATE chunk SET state = ? WHERE state = ? AND chunk_id IN (SELECT chunk_id FROM stray)"
+    execute(sql, ChunkState.REPEATED, ChunkState.STORED)
     execute(
         "UPDATE stray SET state = ? "
         "WHERE NOT claimed AND NOT EXISTS (SELECT 1 FROM chunk WHERE chunk.chunk_id = stray.chunk_id)",
@@ -227,14 +224,9 @@ def match_unknown_points(run: AuditRun) -> None:
                     run.log_finding(stray.to_orphan())
                 else:
                     state, hashed = StrayState.UNCLAIMED, sha256(text.encode()).digest()
-            run.ledger.execute(
-                "UPDATE stray SET state = ?, sha256 = ?, chunk_id = ?, source = ? WHERE id = ?",
-                state,
-                hashed,
-                stray.chunk_id if stray else chunk_id,
-                stray.source if stray else None,
-                row,
-            )
+            own_id, source = (stray.chunk_id, stray.source) if stray else (chunk_id, None)
+            sql = "UPDATE stray SET state = ?, sha256 = ?, chunk_id = ?, source = ? WHERE id = ?"
+            run.ledger.execute(sql, state, hashed, own_id, source, row)
         run.save()
 
 

@@ -71,9 +71,7 @@ class Entry:
     @property
     def sha256(self) -> str:
         """The SHA-256 of the original, given or computed; empty where the text is unknown."""
-        if self.original_text is None:
-            return self.original_sha256 or ""
-        return digest(self.original_text)
+        return self.original_sha256 or "" if self.original_text is None else digest(self.original_text)
 
     @property
     def document_id(self) -> str | None:

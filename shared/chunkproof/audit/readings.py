@@ -223,8 +223,7 @@ def _is_text(text: str) -> bool:
     known = sum(kind[0] in "LMN" or code == 32 for code, kind in kinds)
     others = len(letters) - max(scripts.values(), default=0) + (scripts[0] > known // 4) * scripts[0]
     odd = sum(kind in ("Co", "Cn", "Cc", "So", "Sk", "Sc") and code < 0x1F000 for code, kind in kinds)
-    odd -= sum(map(text.count, "\t\n\r"))
-    odd += others + sum(map(text.count, "\xa1\xaa\xb2\xb3\xb9\xba\xbc\xbd\xbe\xbf"))
+    odd += others + sum(map(text.count, "\xa1\xaa\xb2\xb3\xb9\xba\xbc\xbd\xbe\xbf")) - sum(map(text.count, "\t\n\r"))
     odd += sum(left.islower() and right.isupper() for left, right in pairwise(text)) // 2
     if letters and not scripts[0]:
         odd += sum(a.isascii() != b.isascii() and a.isalpha() and b.isalpha() for a, b in pairwise(text))

@@ -34,7 +34,6 @@ from chunkproof.collection.reader import Reader
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.store_port import Point, Vector
 
-PART_FILE = "part.zst"
 # Longer values are texts, which no filter names.
 LONGEST_VALUE = 200
 MOST_LISTED = 50
@@ -155,7 +154,7 @@ class SnapshotWriter:
         try:
             with lock_folder(folder), private_files():
                 try:
-                    return self._write(folder / PART_FILE)
+                    return self._write(folder / "part.zst")
                 finally:
                     shutil.rmtree(folder, ignore_errors=True)
         except LockedError:

@@ -239,9 +239,8 @@ def _summarize(document: SourceDocument) -> DocumentCoverage:
     for start, end in listed[:MAX_PASSAGES]:
         first, last = offsets[start], offsets[end - 1] + 1
         excerpt = document.text[first : min(last, first + EXCERPT)]
-        passages.append(
-            Passage(offset=first, length=last - first, line=bisect_left(line_ends, first) + 1, excerpt=excerpt)
-        )
+        line = bisect_left(line_ends, first) + 1
+        passages.append(Passage(offset=first, length=last - first, line=line, excerpt=excerpt))
     return DocumentCoverage(
         name=document.name,
         characters=characters,

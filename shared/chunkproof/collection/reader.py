@@ -180,9 +180,8 @@ class _Exact(Collection):
     def page(self, limit: int, *, where: tuple[Condition, ...] = (), **options: Any) -> Page:
         """Return a page of points; where it is all that meets the conditions, it is complete."""
         read = partial(super().page, limit, where=where, **options)
-        return self._check(
-            read, where, options.get("with_vector"), most=0 if options.get("start") is not None else limit
-        )
+        most = 0 if options.get("start") is not None else limit
+        return self._check(read, where, options.get("with_vector"), most)
 
     def _check(
         self, read: Callable[[], Page], where: tuple[Condition, ...], with_vector: str | None, most: int
@@ -317,16 +316,16 @@ class ScanCheck:
         before, after = self._before, self._count(())
         behind = self._look(ids[-1]) if ids else ()
         following = next((point_id for point_id in behind if point_id != ids[-1]), None)
-        is_followed = following is not None
-        if is_followed and (before != after or ids[-1] not in behind):
+        if following is not None and (before != after or ids[-1] not in behind):
             self._seen -= ids[-1] not in behind
             return following
         least, most = (min(before, after), max(before, after)) if self._on_change else (after, after)
-        if not is_followed and least <= self._seen <= most:
+        if following is None and least <= self._seen <= most:
             self.contents.check(self._seen, abs(after - before))
             self._check_again(before, after)
             return None
-        found = f"{self._seen:,} points of {self._name} were read, but it has {'more' if is_followed else f'{after:,}'}"
+        has = "more" if following is not None else f"{after:,}"
+        found = f"{self._seen:,} points of {self._name} were read, but it has {has}"
         raise self._error(f"{found}: {OR_WRITTEN} returns other points than it counts")
 
     def _check_again(self, before: int, after: int) -> None:

@@ -399,9 +399,8 @@ class Collection:
 
         page = self.ask(scroll)
         if page.next_id is not None and not page.points:
-            raise errors.IncompleteScanError(
-                self.store.host, f"a page of {self.name} had no points, and was not the last"
-            )
+            found = f"a page of {self.name} had no points, and was not the last"
+            raise errors.IncompleteScanError(self.store.host, found)
         return page
 
     def first_points(self, limit: int, *, with_vector: str | None = None) -> Page:

@@ -194,9 +194,8 @@ def _read(subject: _Subject, records: Records) -> _Record | None:
         return None
     with suppress(ValidationError):
         known = _Record.model_validate_json(content)
-        if all(len(known.vectors.get(kind, ())) == len(TEXTS) for kind in InputType) and all(
-            any(vector) for vectors in known.vectors.values() for vector in vectors
-        ):
+        has_all = all(len(known.vectors.get(kind, ())) == len(TEXTS) for kind in InputType)
+        if has_all and all(any(vector) for vectors in known.vectors.values() for vector in vectors):
             return known
     raise InvalidParameterError(f"The record {subject.record} is damaged: write it again with chunkproof canary record")
 

@@ -119,9 +119,8 @@ def _validate(request: ChunkOriginal, point: Point, reading: _Reading) -> Valida
     if text.matches is None:
         proofs.append(_check_id_hash(chunk, reading.hashes.chunk_id))
     if all(proof.passed is None for proof in proofs):
-        raise InvalidParameterError(
-            f"There is nothing to compare chunk {request.chunk_id} with: give original_text or original_sha256"
-        )
+        problem = f"There is nothing to compare chunk {request.chunk_id} with"
+        raise InvalidParameterError(f"{problem}: give original_text or original_sha256")
     problems = list(_metadata_problems(chunk.metadata))
     metadata = Check(name="metadata", passed=not problems, details="; ".join(problems) or None)
     deciding = [*proofs, metadata] if reading.strict else proofs
@@ -147,13 +146,10 @@ def _check_text(stored: str, request: ChunkOriginal, budget: Budget) -> _TextChe
     elif request.original_sha256 is not None:
         found = compare_with_hash(stored, request.original_sha256, budget)
     else:
-        return _TextCheck(
-            Check(name="text", passed=None, details="No original was given")
-            if stored
-            else Check(name="text", passed=False, details=EMPTY)
-        )
-    mismatch, details = found or (None, None if stored else EMPTY)
-    return _TextCheck(Check(name="text", passed=details is None, details=details), found is None, mismatch)
+        passed, details = (None, "No original was given") if stored else (False, EMPTY)
+        return _TextCheck(Check(name="text", passed=passed, details=details))
+    mismatch, difference = found or (None, None if stored else EMPTY)
+    return _TextCheck(Check(name="text", passed=difference is None, details=difference), found is None, mismatch)
 
 
 def _check_content_hash(chunk: Chunk, hashes: Hashes) -> Check:

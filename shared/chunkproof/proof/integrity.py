@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import Literal, TypeVar
 
@@ -328,25 +328,13 @@ def _cause(stored: str, original: str, budget: Budget) -> tuple[MismatchKind, st
     )
 
 
-def _normalization(stored: str, original: str, budget: Budget) -> str | None:
-    forms = _equal_forms("NFC", stored, original, budget)
-    return f"Unicode normalization differs: {forms}" if forms else None
-
-
-def _compatibility(stored: str, original: str, budget: Budget) -> str | None:
-    forms = _equal_forms("NFKC", stored, original, budget)
-    return f"Unicode compatibility normalization differs: {forms}" if forms else None
-
-
-def _equal_forms(form: Form, stored: str, original: str, budget: Budget) -> str | None:
+def _normalization(form: Form, name: str, stored: str, original: str, budget: Budget) -> str | None:
     """Name the forms of two texts that normalizing makes equal."""
     if stored.isascii() and original.isascii():
         return None
-    try:
+    with suppress(NotNormalizableError):
         if are_equal(normalize(form, stored), normalize(form, original), budget):
-            return f"stored is {_form(stored, budget)}, the original {_form(original, budget)}"
-    except NotNormalizableError:
-        pass
+            return f"{name} differs: stored is {_form(stored, budget)}, the original {_form(original, budget)}"
     return None
 
 
@@ -458,11 +446,11 @@ def _extension(stored: str, original: str, _budget: Budget) -> str | None:
 
 # Specific causes before general ones: a lost trailing newline is also a truncation, but not the other way round.
 _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str, Budget], str | None]], ...] = (
-    (MismatchKind.UNICODE_NORMALIZATION, _normalization),
+    (MismatchKind.UNICODE_NORMALIZATION, partial(_normalization, "NFC", "Unicode normalization")),
     (MismatchKind.LINE_ENDINGS, _line_endings),
     (MismatchKind.INVISIBLE_CHARACTERS, _invisible),
     (MismatchKind.WHITESPACE, _whitespace),
-    (MismatchKind.UNICODE_NORMALIZATION, _compatibility),
+    (MismatchKind.UNICODE_NORMALIZATION, partial(_normalization, "NFKC", "Unicode compatibility normalization")),
     (MismatchKind.CASE, _case),
     (MismatchKind.HTML_ENTITIES, _html),
     (MismatchKind.TRUNCATED, _truncation),

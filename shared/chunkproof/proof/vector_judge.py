@@ -297,9 +297,8 @@ class VectorJudge:
 
         def compare(lengths: Sequence[int]) -> tuple[float, int]:
             made = self.texts.embed([text[:length] for length in lengths], self.embedder)
-            return max(
-                ((cosine(vector, part), n) for n, part in zip(lengths, made, strict=True) if part), default=(0.0, 0)
-            )
+            cosines = ((cosine(vector, part), n) for n, part in zip(lengths, made, strict=True) if part)
+            return max(cosines, default=(0.0, 0))
 
         lengths = [len(text)]
         while (shorter := int(lengths[-1] / NEXT_PART)) >= SHORTEST_PART:

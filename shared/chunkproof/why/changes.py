@@ -102,9 +102,8 @@ def _change_selection(query: SearchQuery) -> Iterator[Change]:
     """Yield the search without what it adds to a ranking: the check of texts, reranking, groups, diversity."""
     if query.require_integrity:
         evidence = "require_integrity leaves it out: it is not the text that was hashed"
-        yield Change(
-            "without require_integrity", Cause.TEXT_CHANGED, {"overrides": {"require_integrity": False}}, evidence
-        )
+        without: dict[str, Any] = {"overrides": {"require_integrity": False}}
+        yield Change("without require_integrity", Cause.TEXT_CHANGED, without, evidence)
     if query.rerank:
         yield Change("without reranking", Cause.RERANKED, {"overrides": {"rerank": False}})
     if query.group_by is not None:

@@ -1,7 +1,7 @@
 """Explain why an expected chunk is not among the results: try changes until the smallest that suffices is found."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import chain, combinations
 from typing import Any
@@ -65,17 +65,15 @@ def make_explainer(backend: Backend) -> Explainer | StackProbe:
     return Explainer(backend) if isinstance(backend, LocalBackend) else StackProbe(backend)
 
 
+@dataclass
 class _Run:
     """The explanation of one question."""
 
-    def __init__(
-        self, question: Question, query: SearchQuery, collection: ExaminedCollection, backend: LocalBackend
-    ) -> None:
-        self._question = question
-        self._query = query
-        self._collection = collection
-        self._backend = backend
-        self._notes: list[str] = []
+    _question: Question
+    _query: SearchQuery
+    _collection: ExaminedCollection
+    _backend: LocalBackend
+    _notes: list[str] = field(default_factory=list)
 
     def explain(self) -> WhyAnswer:
         self._question.on_step("searching")
@@ -268,10 +266,8 @@ class _Run:
         """Say what could not be tried."""
         changed = [chunk for chunk in self._target.chunks if chunk.has_changed_text and chunk.former_text is None]
         if changed:
-            self._notes.append(
-                f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
-                "chunkproof snapshot --texts would let the former text be tried"
-            )
+            difference = f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash"
+            self._notes.append(f"{difference}: chunkproof snapshot --texts would let the former text be tried")
         is_by_words, rankings = self._replay.is_by_words, self._replay.rankings
         is_by_meaning = not (is_by_words or self._replay.is_plain)
         is_cut = any(space.is_anew for space in rankings.spaces) and not rankings.ranking((), 1).is_whole

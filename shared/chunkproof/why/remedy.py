@@ -126,13 +126,12 @@ class Remedy:
             return f"{more:,} more result{'' if more == 1 else 's'} in each response"
         if change.undoes is Cause.DUPLICATES:
             found = self._find_duplicates(filters, frozenset())
-            texts = {self.replay.collection.text_of(point) for point in self.replay.collection.fetch(list(found))}
-            differing = f": their {len(texts):,} texts differ" if len(texts) > 1 else ""
+            different = {self.replay.collection.text_of(point) for point in self.replay.collection.fetch(list(found))}
+            differing = f": their {len(different):,} texts differ" if len(different) > 1 else ""
             return f"{len(found):,} near-duplicates to delete{differing}"
         if change.is_for_all:
-            return (
-                f"{self.replay.collection.count():,} texts to embed, or the model to set, which chunkproof doctor names"
-            )
+            texts = self.replay.collection.count()
+            return f"{texts:,} texts to embed, or the model to set, which chunkproof doctor names"
         return "one text to embed and one point to write"
 
     def _find_duplicates(self, conditions: Where, own: frozenset[PointId]) -> frozenset[PointId]:
