@@ -190,26 +190,23 @@ class Node:
     document: str | None
 
 
-@dataclass(frozen=True)
-class IndexedRecords:
-    """What LangChain indexed in one namespace: the id of each chunk, with its source where one is recorded."""
+# What LangChain indexed in one namespace: the id of each chunk, with its source where one is recorded.
+IndexedRecords = Mapping[str, str | None]
 
-    sources: Mapping[str, str | None]
 
-    @classmethod
-    def choose(cls, rows: Iterable[Sequence[Any]], wanted: str | None, name: str) -> "IndexedRecords":
-        """Choose the records of a namespace, which must be named if there are several."""
-        spaces = defaultdict[str, dict[str, str | None]](dict)
-        for namespace, key, source in rows:
-            if not isinstance(key, str) or not 0 < len(key.strip()) <= MAX_ID:
-                raise InvalidParameterError(f"{name} has a record whose key is no id")
-            spaces[str(namespace)][str(key)] = source
-        if not spaces:
-            raise InvalidParameterError(f"{name} has no records")
-        chosen = next(iter(spaces)) if wanted is None and len(spaces) == 1 else wanted
-        if chosen is None or chosen not in spaces:
-            raise InvalidParameterError(f"{name} has the namespaces {', '.join(spaces)}: name one with --namespace")
-        return cls(spaces[chosen])
+def _choose_records(rows: Iterable[Sequence[Any]], wanted: str | None, name: str) -> IndexedRecords:
+    """Choose the records of a namespace, which must be named if there are several."""
+    spaces = defaultdict[str, dict[str, str | None]](dict)
+    for namespace, key, source in rows:
+        if not isinstance(key, str) or not 0 < len(key.strip()) <= MAX_ID:
+            raise InvalidParameterError(f"{name} has a record whose key is no id")
+        spaces[str(namespace)][key] = source
+    if not spaces:
+        raise InvalidParameterError(f"{name} has no records")
+    chosen = next(iter(spaces)) if wanted is None and len(spaces) == 1 else wanted
+    if chosen is None or chosen not in spaces:
+        raise InvalidParameterError(f"{name} has the namespaces {', '.join(spaces)}: name one with --namespace")
+    return spaces[chosen]
 
 
 @dataclass(frozen=True)
@@ -307,25 +304,21 @@ def open_source(
             services.store.describe(reader.name, new_deadline(services.settings))
             source.entries = _entries_of_records(records, reader, shape, source.notes)
             yield source
-    elif path.is_dir():
-        folder = Folder(path)
-        folder.files()  # raises for a folder without documents, before anything is read
-        with open_services(given) as services, read_texts(services, given.collection) as texts:
-            run, source.coverage = locate_in_folder(texts, folder)
-            yield _describe_coverage(source, run, texts, shape)
-    elif _starts_with(path, ZSTD_MAGIC):
-        source.entries = _entries_of_snapshot(Snapshot(path), shape, source.unreadable)
+    elif path.is_file() and _starts_with(path, ZSTD_MAGIC):
+        source.entries = _separate_ids(_entries_of_snapshot(Snapshot(path), shape, source.unreadable))
         yield source
     else:
-        nodes = _read_docstore(path)
-        if any(node.document is not None for node in nodes):
+        folder, nodes = Folder(path), _read_docstore(path) if path.is_file() else []
+        if chunks := [node for node in nodes if node.document is not None]:
             # LlamaIndex stores a node under the id of the node.
-            chunks = (node for node in nodes if node.document is not None)
             source.entries = (shape.make_entry(node.node_id, node.text, node.metadata) for node in chunks)
             yield source
             return
+        if path.is_dir():
+            folder.files()  # raises for a folder without documents, before anything is read
         with open_services(given) as services, read_texts(services, given.collection) as texts:
-            run, source.coverage = _locate_chunks(texts, str(path), _documents_of_docstore(nodes))
+            documents = folder.read() if path.is_dir() else _documents_of_docstore(nodes)
+            run, source.coverage = locate_chunks(texts, str(path), documents, folder.unread)
             yield _describe_coverage(source, run, texts, shape)
 
 
@@ -373,16 +366,12 @@ def _separate_ids(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 def _entries_of_snapshot(snapshot: Snapshot, shape: EntryShape, unreadable: list[str]) -> Iterator[Entry]:
     """Yield an entry for each point of a snapshot: with its text where the snapshot keeps texts, else with its hash."""
-
-    def read() -> Iterator[Entry]:
-        for entry in snapshot.entries():
-            hashed = entry.sha256 or digest("")
-            if hashed == digest(""):
-                unreadable.append(entry.chunk_id)
-            stated = {**entry.payload, "document_id": entry.document_id, "url": entry.url}
-            yield shape.make_entry(entry.chunk_id, entry.original_text, stated, entry.point_id, sha256=hashed)
-
-    return _separate_ids(read())
+    for entry in snapshot.entries():
+        hashed = entry.sha256 or digest("")
+        if hashed == digest(""):
+            unreadable.append(entry.chunk_id)
+        stated = {**entry.payload, "document_id": entry.document_id, "url": entry.url}
+        yield shape.make_entry(entry.chunk_id, entry.original_text, stated, entry.point_id, sha256=hashed)
 
 
 def _documents_of_docstore(nodes: list[Node]) -> list[tuple[str, str]]:
@@ -402,17 +391,17 @@ def _entries_of_records(
     LangChain derives a key from text and metadata. A key that does not fit, or a point that is not stored, gives an
     entry that is only compared by its presence.
     """
-    payloads, total = reader.payloads, len(records.sources)
+    payloads, total = reader.payloads, len(records)
     proved = stored = present = 0
     served = set[str | None]()
-    for batch in in_batches(records.sources):
+    for batch in in_batches(records):
         ids = {key: point_id for key in batch if (point_id := parse_point_id(key)) is not None}
         points = reader.read_points(list(ids.values()))
         for key in batch:
             entry, point = Entry(key, present=True), points.get(ids.get(key, ""))
             if point:
                 present += 1
-                served.add(records.sources[key])
+                served.add(records[key])
             with suppress(CorruptChunkError):
                 text = payloads.text_of(point) if point else None
                 stored += text is not None
@@ -427,7 +416,7 @@ def _entries_of_records(
     if 0 < proved < stored:
         notes.append(f"{stored - proved:,} stored chunks have another text or metadata than LangChain indexed")
     if present < total:
-        sources = {source for source in records.sources.values() if source is not None}
+        sources = {source for source in records.values() if source is not None}
         of_sources = f", of {len(served & sources):,} of {len(sources):,} sources" if sources else ""
         notes.append(
             f"The collection has {present:,} of {total:,} indexed chunks ({present / total:.0%}){of_sources}. "
@@ -446,22 +435,18 @@ def read_texts(services: Services, collection: str | None) -> Iterator[StoredTex
         yield texts
 
 
-def locate_in_folder(texts: StoredTexts, folder: Folder, least: float = 0.0) -> tuple[CoverageRun, SourceCoverage]:
-    """Locate the chunks in the documents of a folder."""
-    return _locate_chunks(texts, str(folder.path), folder.read(), folder.unread, least)
-
-
-def _locate_chunks(
+def locate_chunks(
     texts: StoredTexts,
     name: str,
     documents: Iterable[tuple[str, str]],
-    unread: list[tuple[str, str]] | None = None,
+    unread: list[tuple[str, str]],
     least: float = 0.0,
 ) -> tuple[CoverageRun, SourceCoverage]:
+    """Locate the chunks in documents; `unread` is filled while these are read."""
     with progress_bar("Locating", None) as done:
         run = CoverageRun(texts, done)
         run.add_documents(documents)
-        return run, run.report(name, unread or [], least)
+        return run, run.report(name, unread, least)
 
 
 def _describe_coverage(
@@ -484,7 +469,7 @@ def _describe_coverage(
 def _read_sqlite(file: Path, namespace: str | None) -> IndexedRecords:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            return IndexedRecords.choose(database.execute(RECORDS), namespace, str(file))
+            return _choose_records(database.execute(RECORDS), namespace, str(file))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise InvalidParameterError(f"{file} is not the database of a LangChain record manager: {error}") from None
 
@@ -506,7 +491,7 @@ def _read_database(address: str, namespace: str | None) -> IndexedRecords:
             poolclass=sqlalchemy.NullPool,
         )
         with engine.connect() as connection:
-            return IndexedRecords.choose(connection.execute(sqlalchemy.text(RECORDS)), namespace, str(url))
+            return _choose_records(connection.execute(sqlalchemy.text(RECORDS)), namespace, str(url))
     except ImportError as error:  # of the driver
         raise NotConfiguredError(f"{error.name} is not installed: pip install 'chunkproof[sql]'") from None
     except sqlalchemy.exc.ArgumentError:

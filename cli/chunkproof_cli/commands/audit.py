@@ -200,14 +200,14 @@ def _prepare_queries(file: Path) -> Callable[[Services, str], RepeatedResults]:
 def _prepare_sources(path: Path) -> Callable[[Services, str, float], SourceCoverage]:
     """Look at the folder before the audit starts; return what locates the chunks in its documents."""
     # An audit without --sources needs none of these.
-    from chunkproof_cli.manifest_sources import Folder, locate_in_folder, read_texts
+    from chunkproof_cli.manifest_sources import Folder, locate_chunks, read_texts
 
     folder = Folder(path)
     folder.files()
 
     def measure(services: Services, collection: str, least: float) -> SourceCoverage:
         with read_texts(services, collection) as texts:
-            return locate_in_folder(texts, folder, least)[1]
+            return locate_chunks(texts, str(path), folder.read(), folder.unread, least)[1]
 
     return measure
 
