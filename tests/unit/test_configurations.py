@@ -374,7 +374,7 @@ def test_tuning_chooses_by_one_half_and_measures_on_the_other() -> None:
     assert (report.best.chosen_on, report.best.measured_on) == (1.0, 1.0)
     assert set(report.against) == {"dense", "text", "hybrid"}
     assert report.is_proved
-    measuring = {case.query_text for case in halves.measuring}
+    measuring = {case.query_text for case in halves[1]}
     assert not seen["0.2"] & measuring  # no other weight was tried on the half that measures
     assert seen["0.7"] >= measuring
 
@@ -388,7 +388,7 @@ def test_of_equal_weights_the_default_is_chosen() -> None:
 def test_halves_do_not_depend_on_the_order_of_the_cases() -> None:
     halves, again = split_cases(cases(15), "mrr@10"), split_cases(cases(15)[::-1], "mrr@10")
     assert halves == again
-    assert {case.name for case in halves.choosing}.isdisjoint(case.name for case in halves.measuring)
+    assert {case.name for case in halves[0]}.isdisjoint(case.name for case in halves[1])
     with pytest.raises(InvalidParameterError, match="at least 10 cases"):
         split_cases(cases(9), "mrr@10")
 
@@ -401,7 +401,7 @@ def test_tuning_uses_only_cases_that_have_the_metric() -> None:
     ):
         split_cases(made, "ndcg@10")
     halves = split_cases(made, "ndcg@3")
-    assert (len(halves.choosing), len(halves.measuring)) == (15, 15)
+    assert [len(half) for half in halves] == [15, 15]
     by_passes = tune_weights(split_cases(made, "pass rate"), lambda _: FOUND, suite="sample", metric="pass rate")
     assert (by_passes.best.chosen_on, by_passes.best.measured_on, by_passes.is_proved) == (1.0, 1.0, False)
     assert set(by_passes.against) == {"dense", "text"}

@@ -5,7 +5,6 @@ their names: the same suite always gives the same halves, whatever the order of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -110,9 +109,9 @@ def tune(metric: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
     found = read_source(source)
     metric = metric or choose_metric(found.suite.cases)
     halves = split_cases(assign_collection(found.suite.cases, choose_collection(found, given)), metric)
-    searches = len(candidates()) * len(halves.choosing) + 4 * len(halves.measuring)  # at most
+    searches = len(candidates()) * len(halves[0]) + 4 * len(halves[1])  # at most
     with open_backend(given) as backend:
-        if (down := inspect_collections(halves.choosing, backend).down) is not None:
+        if (down := inspect_collections(halves[0], backend).down) is not None:
             raise down
         with show_warnings_once(), progress_bar("Searching", searches) as done:
             report = tune_weights(
@@ -157,12 +156,8 @@ def _make_fused(text_weight: float, k: int) -> Configuration:
     )
 
 
-@dataclass(frozen=True)
-class Halves:
-    """The cases that choose the weights, and those that measure them."""
-
-    choosing: Sequence[TestCase]
-    measuring: Sequence[TestCase]
+# The cases that choose the weights, and those that measure them.
+Halves = tuple[Sequence[TestCase], Sequence[TestCase]]
 
 
 def split_cases(cases: Sequence[TestCase], metric: str) -> Halves:
@@ -177,7 +172,7 @@ def split_cases(cases: Sequence[TestCase], metric: str) -> Halves:
         )
     ordered = sorted(judged, key=lambda case: sha256(case.name.encode()).digest())
     half = len(ordered) // 2
-    return Halves(ordered[:half], ordered[half:])
+    return ordered[:half], ordered[half:]
 
 
 def choose_metric(cases: Sequence[TestCase]) -> str:
@@ -199,11 +194,12 @@ def tune_weights(
     halves: Halves, search: Search, *, suite: str, metric: str, on_result: OnResult | None = None
 ) -> TuningReport:
     """Try every candidate on the first half, then compare the best with the alternatives on the other half."""
-    runs = run_configurations(candidates(), halves.choosing, search, on_result)
+    choosing, measuring = halves
+    runs = run_configurations(candidates(), choosing, search, on_result)
     means = sorted(((run.configuration, _mean(run, metric)) for run in runs), key=lambda pair: -pair[1])
     best = means[0][0]
     alternatives = [one for one in (DENSE, TEXT, EVEN) if one.name != best.name]
-    measured = run_configurations([best, *alternatives], halves.measuring, search, on_result)
+    measured = run_configurations([best, *alternatives], measuring, search, on_result)
     on_other = {run.configuration.name: _mean(run, metric) for run in measured}
     changes = {
         run.configuration.name: change
@@ -217,8 +213,8 @@ def tune_weights(
     return TuningReport(
         suite=suite,
         metric=metric,
-        cases_to_choose=len(halves.choosing),
-        cases_to_measure=len(halves.measuring),
+        cases_to_choose=len(choosing),
+        cases_to_measure=len(measuring),
         tried=tried,
         best=tried[0],
         against=changes,

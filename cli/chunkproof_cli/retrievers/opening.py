@@ -261,7 +261,10 @@ def open_choice(choice: RetrieverChoice, given: Options, cases: Sequence[TestCas
         return
     with ExitStack() as stack:
         store = stack.enter_context(open_backend(given)) if has_store(given) else None
-        yield stack.enter_context(open_retriever(choice.name, choice.mapping, store, cases))
+        mapper = read_mapper(choice.mapping)
+        retriever = _choose(choice.name, mapper, cases)
+        stack.callback(retriever.close)
+        yield RetrieverBackend(_hide_secrets(choice.name), retriever, mapper, store, cases)
 
 
 def adapt_plan(plan: RunPlan, backend: Backend, jobs: int | None, *, judge_latency: bool) -> RunPlan:
@@ -287,19 +290,6 @@ def name_baseline(report: SuiteReport, earlier: SuiteReport) -> SuiteReport:
         return report
     name = earlier.suite.retriever or f"the search of {earlier.suite.collection}"
     return report.model_copy(update={"comparison": report.comparison.model_copy(update={"baseline": name})})
-
-
-@contextmanager
-def open_retriever(
-    name: str, mapping: str | None, store: Backend | None, cases: Sequence[TestCase]
-) -> Iterator[RetrieverBackend]:
-    """Open a retriever as a backend; `store` has the collection that diagnosis looks into."""
-    mapper = read_mapper(mapping)
-    retriever = _choose(name, mapper, cases)
-    try:
-        yield RetrieverBackend(_hide_secrets(name), retriever, mapper, store, cases)
-    finally:
-        retriever.close()
 
 
 def _hide_secrets(name: str) -> str:
@@ -344,8 +334,11 @@ class PythonRetriever(Retriever):
 
     def __init__(self, name: str, mapper: Mapper) -> None:
         target = import_target(name, OPTION)
-        if inspect.isfunction(target) and not parameters_of(target):
-            target = _make(target, name)  # a factory
+        if inspect.isfunction(target) and not parameters_of(target):  # a factory
+            try:
+                target = target()
+            except (Exception, SystemExit) as error:
+                raise InvalidParameterError(f"{OPTION} {name}: {describe_exception(error)}") from error
         self._call = _choose_call(target, mapper, name)
         # One loop for all calls: what async clients hold belongs to the loop that they were first used in.
         self._portal: BlockingPortal | None = None
@@ -371,13 +364,6 @@ class PythonRetriever(Retriever):
     def close(self) -> None:
         """Stop the loop of asynchronous calls; the object itself belongs to its module."""
         self._open.close()
-
-
-def _make(factory: Callable[[], Any], name: str) -> Any:
-    try:
-        return factory()
-    except (Exception, SystemExit) as error:
-        raise InvalidParameterError(f"--retriever {name}: {describe_exception(error)}") from error
 
 
 def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[str, Any]], Any]:
