@@ -93,11 +93,10 @@ class NamedVectorDiff(Model):
     @property
     def details(self) -> str:
         """What was compared."""
-        parts = [f"{self.identical:,} of {self.pairs:,} the same"]
-        parts += [
-            f"{count:,} only in {side}" for side, count in (("A", self.only_in_a), ("B", self.only_in_b)) if count
-        ]
-        return f"{self.name or 'unnamed'}: {', '.join(parts) if self.is_read else 'not read'}"
+        parts = f"{self.identical:,} of {self.pairs:,} the same"
+        for side, count in (("A", self.only_in_a), ("B", self.only_in_b)):
+            parts += f", {count:,} only in {side}" if count else ""
+        return f"{self.name or 'unnamed'}: {parts if self.is_read else 'not read'}"
 
 
 class RankChange(Model):
@@ -166,14 +165,11 @@ class DiffReport(Model):
             yield "texts differ"
         if self.texts.kinds.get(Kind.METADATA_MISMATCH) and "metadata" not in self.allowed:
             yield "metadata differs"
-        if (
-            self.vectors.space in (SpaceRelation.OTHER_SPACE, SpaceRelation.OTHER_SIZE)
-            and "vectors" not in self.allowed
-        ):
-            yield "vectors are of another space"
-        elif self.vectors.space is SpaceRelation.SAME_SPACE and "vectors" not in self.allowed:
-            yield "vectors differ"
         if "vectors" not in self.allowed:
+            if self.vectors.space in (SpaceRelation.OTHER_SPACE, SpaceRelation.OTHER_SIZE):
+                yield "vectors are of another space"
+            elif self.vectors.space is SpaceRelation.SAME_SPACE:
+                yield "vectors differ"
             yield from (f"vectors differ in {other.details}" for other in self.others if other.differs)
         found = self.queries
         if found and len(found.newly_failing) > self.tolerate:

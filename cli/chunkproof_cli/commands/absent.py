@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -86,8 +85,7 @@ def absent(
         checks = []
         for name in names:
             others = (alias for alias, collection in aliases.items() if collection == name)
-            with ExitStack() as stack:
-                done = stack.enter_context(progress_bar(f"Reading {name}", None))
+            with progress_bar(f"Reading {name}", None) as done:
                 checks.append(search.check(Reader(connection.services, name), others, done))
         host = connection.store.host
     if search.without_text:

@@ -34,7 +34,6 @@ from chunkproof_cli.commands.audit_options import (
     clear_folder,
     default_folder,
     lock_state,
-    parse_with,
     read_count,
     read_kinds,
     read_similarity,
@@ -53,7 +52,7 @@ from chunkproof_cli.options import (
     reject_embedder,
     sign_option,
 )
-from chunkproof_cli.output import mask_secrets, print_json, print_note, progress_bar
+from chunkproof_cli.output import mask_secrets, print_note, print_result, progress_bar
 from chunkproof_cli.reports.outputs import AUDIT
 
 OPTIONS = (
@@ -93,7 +92,7 @@ Examples:
 @option(
     "--vectors [=N]",
     "Embed the stored text of N chunks (or all) again and compare with the stored vector.",
-    callback=parse_with(read_count),
+    type=read_count,
     flag_value="all",
     is_flag=False,
 )
@@ -106,7 +105,7 @@ Examples:
 @option(
     "--near-duplicates [=SHARE]",
     f"Also list stored texts that have this share of their word sequences in common; {NEAR_DUPLICATE} by default.",
-    callback=parse_with(read_similarity),
+    type=read_similarity,
     flag_value=str(NEAR_DUPLICATE),
     is_flag=False,
 )
@@ -130,7 +129,7 @@ Examples:
     "--fail-on KIND,…",
     "Exit 1 only for findings of these kinds.",
     ",".join(kind.value for kind in FAILING),
-    callback=parse_with(read_kinds),
+    type=read_kinds,
     show_default="any fault but near_duplicate",
 )
 @common_options
@@ -240,10 +239,7 @@ def _audit_in_cloud(
 
 def _deliver(report: AuditReport, outputs: tuple[Path, ...], findings: Path, given: Options) -> None:
     AUDIT.write(report, outputs, ready={".jsonl": findings})
-    if given.json:
-        print_json(report)
-    else:
-        AUDIT.print(report)
+    print_result(report, AUDIT.print, as_json=given.json)
     sys.stdout.flush()
 
 

@@ -2,11 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -26,25 +25,13 @@ NEAR_DUPLICATE = 0.8
 OWN_FILES = (*LEDGER_FILES, FINDINGS_FILE, LOCK_FILE)
 
 
-def parse_with(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """Return the callback of an option that reads its value with a function; a `ValueError` says what is wrong."""
-
-    def parse(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
-        try:
-            return None if value is None else read(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return parse
-
-
 def read_kinds(value: str) -> tuple[str, ...]:
     """Read kinds of findings, comma-separated."""
     kinds = tuple(part.strip() for part in value.split(",") if part.strip())
     allowed = [kind.value for kind in FAULTS]
     unknown = [kind for kind in kinds if kind not in allowed]
     if unknown or not kinds:
-        raise ValueError(f"{', '.join(unknown) or 'nothing'}: choose among {', '.join(allowed)}")
+        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}: choose among {', '.join(allowed)}")
     return kinds
 
 
@@ -52,7 +39,7 @@ def read_count(value: str) -> int:
     """Read a number of chunks from 1 on; 0 for `all`."""
     if not value.isdecimal() or not int(value):
         if value != "all":
-            raise ValueError(f"{value} is not a number of chunks")
+            raise click.BadParameter(f"{value} is not a number of chunks")
         return 0
     return int(value)
 
@@ -60,7 +47,7 @@ def read_count(value: str) -> int:
 def read_similarity(value: str) -> float:
     """Read a share of texts in common, above 0 and at most 1."""
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", value) or not 0 < float(value) <= 1:
-        raise ValueError(f"{value} is not a similarity above 0 and up to 1, such as 0.8")
+        raise click.BadParameter(f"{value} is not a similarity above 0 and up to 1, such as 0.8")
     return float(value)
 
 

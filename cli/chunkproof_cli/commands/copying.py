@@ -236,8 +236,7 @@ def compare_collections(
 
 def read_all(source: WritableStore, collection: str) -> Iterator[Json]:
     """Yield all points in id order."""
-    for points in read_pages(source, collection):
-        yield from points
+    return chain.from_iterable(read_pages(source, collection))
 
 
 def read_pages(source: WritableStore, collection: str, start: PointId | None = None) -> Iterator[list[Json]]:
@@ -284,8 +283,7 @@ def normalize(point: Json) -> tuple[str, str, Json]:
 
 def _normalize_vector(vector: Any) -> Any:
     if isinstance(vector, Mapping):
-        pairs = sorted(zip(vector["indices"], array("f", vector["values"]), strict=True))
-        return tuple(pairs)
+        return tuple(sorted(zip(vector["indices"], array("f", vector["values"]), strict=True)))
     if vector and isinstance(vector[0], list | tuple):
         return tuple(array("f", row).tobytes() for row in vector)
     return array("f", vector).tobytes()

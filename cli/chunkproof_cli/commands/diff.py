@@ -46,7 +46,6 @@ from chunkproof_cli.diff_report import (
 )
 from chunkproof_cli.manifest_sources import EntryShape, entries_of_collection, write_manifest
 from chunkproof_cli.options import (
-    Options,
     common_options,
     option,
     output_option,
@@ -56,7 +55,7 @@ from chunkproof_cli.options import (
 )
 from chunkproof_cli.output import print_json, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import DIFF
-from chunkproof_cli.suites.baseline import CHANCE, measure_changes
+from chunkproof_cli.suites.baseline import CHANCE, Pair, measure_changes
 
 MAX_FINDINGS = 200
 # Pairs that show whether vectors are in one space; whether they are equal, all pairs show.
@@ -78,8 +77,6 @@ Examples:
 """
 
 Readers = tuple[Reader, Reader]
-Pair = tuple[TestCaseResult, TestCaseResult]
-PointPair = tuple[PointId, PointId]
 
 
 @click.command(epilog=EXAMPLES)
@@ -128,9 +125,12 @@ def diff(a: str, b: str, outputs: tuple[Path, ...], queries: Path | None, metada
         raise click.UsageError(f"A and B are both {first}: name two collections.")
     suite = read_source(SuiteSource(queries)).suite if queries else None
     with ExitStack() as stack:
-        readers = _open_both(first, second, given, keys, stack)
+        a_services = stack.enter_context(open_address(first, given, keys["from_api_key"]))
+        b_services = a_services
+        if first.url != second.url:
+            b_services = stack.enter_context(open_address(second, given, keys["to_api_key"]))
         report = run_diff(
-            readers,
+            (Reader(a_services, first.collection), Reader(b_services, second.collection)),
             fields,
             suite,
             allowed=tuple(dict.fromkeys(allowed)),
@@ -151,15 +151,6 @@ def _parse_second(name: str, url: str | None) -> Address:
     if "://" in name:
         raise click.UsageError("Give the URL of B in its address or with --to-url, not both.")
     return parse_address(f"{url.rstrip('/')}/collections/{name}", "--to-url")
-
-
-def _open_both(
-    first: Address, second: Address, given: Options, keys: dict[str, str | None], stack: ExitStack
-) -> tuple[Reader, Reader]:
-    a = stack.enter_context(open_address(first, given, keys["from_api_key"]))
-    same_store = first.url == second.url
-    b = a if same_store else stack.enter_context(open_address(second, given, keys["to_api_key"]))
-    return Reader(a, first.collection), Reader(b, second.collection)
 
 
 def run_diff(
@@ -305,7 +296,7 @@ class _Tally:
         )
 
 
-def _pair_points(readers: Readers) -> Iterator[PointPair]:
+def _pair_points(readers: Readers) -> Iterator[tuple[PointId, PointId]]:
     """Pair the points of both collections that have the same text, or the same id where they have none."""
     for _, rows in groupby(merge(*map(_sort_points, readers, (0, 1))), key=itemgetter(0)):
         points: tuple[list[PointId], list[PointId]] = [], []

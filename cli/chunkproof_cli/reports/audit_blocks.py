@@ -25,16 +25,15 @@ MOST_JUNIT_LINES, MOST_ABSENCE_ROWS = 50, 1_000
 _EXCERPT = 160
 # Characters that are shown before the first difference.
 _CONTEXT = 12
+HAVE = ("has", "have")
 # What the verdict says of each kind, the worst one first.
 WORST_FIRST: dict[str, Callable[[int], str]] = {
-    Kind.MISMATCH: lambda n: f"{n:,} {_has_or_have(n, 'chunk')} another text",
+    Kind.MISMATCH: lambda n: f"{n:,} {_is_or_are(n, 'chunk', HAVE)} another text",
     Kind.MISSING: lambda n: f"{n:,} {_is_or_are(n, 'chunk')} missing",
     Kind.DUPLICATE: lambda n: f"{n:,} {_is_or_are(n, 'chunk')} on several points, or twice in the manifest",
     Kind.UNVERIFIABLE: lambda n: f"{n:,} {_is_or_are(n, 'chunk')} not readable",
-    Kind.METADATA_MISMATCH: lambda n: f"{n:,} {_has_or_have(n, 'chunk')} other metadata",
-    Kind.DUPLICATE_TEXT: lambda n: (
-        f"{n:,} {'has' if n == 1 else 'have'} their text on more points than the manifest expects"
-    ),
+    Kind.METADATA_MISMATCH: lambda n: f"{n:,} {_is_or_are(n, 'chunk', HAVE)} other metadata",
+    Kind.DUPLICATE_TEXT: lambda n: f"{n:,} {HAVE[n != 1]} their text on more points than the manifest expects",
     Kind.ORPHAN: lambda n: f"{n:,} {_is_or_are(n, 'stored point')} not in the manifest",
 }
 
@@ -91,12 +90,8 @@ def _explain_matching(report: AuditReport) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def _has_or_have(count: int, what: str) -> str:
-    return f"{what} has" if count == 1 else f"{what}s have"
-
-
-def _is_or_are(count: int, what: str) -> str:
-    return f"{what} is" if count == 1 else f"{what}s are"
+def _is_or_are(count: int, what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
+    return f"{what} {verbs[0]}" if count == 1 else f"{what}s {verbs[1]}"
 
 
 def _audit_sections(report: AuditReport) -> Iterator[blocks.Section]:

@@ -10,7 +10,7 @@ from chunkproof_cli.output import shorten
 from chunkproof_cli.reports import blocks
 from chunkproof_cli.reports.audit_blocks import describe_finding, list_entries
 from chunkproof_cli.reports.blocks import Medium, TableLayout, Tone
-from chunkproof_cli.reports.suite_blocks import put_side_by_side
+from chunkproof_cli.reports.suite_blocks import list_figures, put_side_by_side
 from chunkproof_cli.reports.to_junit import JunitCase, JunitSuite
 
 SIDE_FIELDS = {
@@ -115,16 +115,7 @@ def _query_tables(queries: QueryDiff) -> Iterator[blocks.Block]:
     ]
     if failing:
         yield blocks.Entries(failing)
-    changes = [
-        (
-            change.name,
-            f"{change.before:.3f}",
-            f"{change.after:.3f}",
-            f"{change.difference:+.3f}",
-            f"{change.low:+.3f} to {change.high:+.3f}",
-        )
-        for change in queries.changes
-    ]
+    changes = [(change.name, *list_figures(change)) for change in queries.changes]
     yield blocks.Table(("metric", "A", "B", "difference", "interval"), changes)
     rows = [
         (

@@ -172,9 +172,13 @@ def _change_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for change in comparison.changes:
         if change.name.partition("@")[2] in CHANGE_CUTOFFS:
             beyond = "worse" if change.is_regression else "better" if change.low > 0 else "no more than chance"
-            figures = f"{change.before:.3f}", f"{change.after:.3f}", f"{change.difference:+.3f}"
-            name = f"{change.name} (gate)" if change.gated else change.name
-            yield name, *figures, f"{change.low:+.3f} to {change.high:+.3f}", beyond
+            yield f"{change.name} (gate)" if change.gated else change.name, *list_figures(change), beyond
+
+
+def list_figures(change: MetricChange) -> tuple[str, ...]:
+    """Write a metric before and after, the difference, and its interval."""
+    interval = f"{change.low:+.3f} to {change.high:+.3f}"
+    return f"{change.before:.3f}", f"{change.after:.3f}", f"{change.difference:+.3f}", interval
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
@@ -337,14 +341,10 @@ def _details(case: TestCaseResult, before: TestCaseResult | None) -> Iterator[bl
             yield blocks.Paragraph(cause.command, Tone.COMMAND)
     if case.expected_doc_ids or case.expected_keywords:
         yield _expectations(case)
-    results = case.actual_results or ()
-    if (
-        before
-        and before.actual_results
-        and [r.text_sha256 for r in before.actual_results] != [r.text_sha256 for r in results]
-    ):
-        yield put_side_by_side(before.actual_results, results)
-        known = {result.chunk_id: result for result in before.actual_results}
+    results, former = case.actual_results or (), (before and before.actual_results) or ()
+    if former and [result.text_sha256 for result in former] != [result.text_sha256 for result in results]:
+        yield put_side_by_side(former, results)
+        known = {result.chunk_id: result for result in former}
         for result in results:
             if (old := known.get(result.chunk_id)) and old.excerpt != result.excerpt:
                 yield blocks.Paragraph(f"The text of {result.chunk_id} changed", Tone.HEADING)
