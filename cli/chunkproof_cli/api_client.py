@@ -117,11 +117,8 @@ class ApiClient:
         message = str(body.get("message", "")) if isinstance(body, dict) else ""
         status = f"{response.status_code} {message}".rstrip()
         if response.status_code in (401, 403):
-            what = (
-                "the token in CHUNKPROOF_TOKEN"
-                if self._token
-                else "your AWS credentials and their permission execute-api:Invoke"
-            )
+            signed = "your AWS credentials and their permission execute-api:Invoke"
+            what = "the token in CHUNKPROOF_TOKEN" if self._token else signed
             return errors.ForbiddenError(f"{self._url} refused the request ({status}); check {what}")
         summary = f"{self._url} answered {status}"
         return errors.RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)

@@ -287,7 +287,8 @@ class Loader:
     """Embeds chunks and writes them. Chunks with the same id are replaced: a second run changes nothing.
 
     `too_long` lists the chunks that were truncated or skipped. The text of a truncated chunk is stored whole; only
-    its beginning is embedded.
+    its beginning is embedded. With `hybrid`, a new collection can be searched by words too. One that can already needs
+    no `hybrid`.
     """
 
     store: WritableStore
@@ -296,17 +297,11 @@ class Loader:
     vector_name: str | None
     if_too_long: TooLong = TooLong.REFUSE
     setting: str = "CHUNKPROOF_MODEL"
+    hybrid: bool = False
     too_long: dict[str, None] = field(init=False, default_factory=dict)
-    _hybrid: bool = field(init=False, default=False)
 
-    def load(
-        self, records: Iterable[ChunkRecord], advance: Advance = lambda _count: None, *, hybrid: bool = False
-    ) -> None:
-        """Embed everything, then write everything; `advance` is called for each batch of both steps.
-
-        With `hybrid`, a new collection can be searched by words too. One that can already needs no `hybrid`.
-        """
-        self._hybrid = hybrid
+    def load(self, records: Iterable[ChunkRecord], advance: Advance = lambda _count: None) -> None:
+        """Embed everything, then write everything; `advance` is called for each batch of both steps."""
         self._check_collection()
         with TemporaryFile() as spool:
             size = self._embed(records, spool, advance)
@@ -380,7 +375,7 @@ class Loader:
         """Refuse a collection that cannot store these vectors, before any work is done."""
         if is_invalid_collection_name(self.collection):
             raise errors.InvalidParameterError(f"--collection {self.collection}: not a valid collection name")
-        if self._hybrid:
+        if self.hybrid:
             features = self.store.features(Deadline(CALL_MS))
             if not (features.bm25 or features.text_index):
                 raise errors.InvalidParameterError(f"--hybrid: {explain_missing_bm25(features)}")
@@ -391,7 +386,7 @@ class Loader:
         name = self._find_vector(size)
         if name is None:
             try:
-                self.store.create(self.collection, size, Deadline(CALL_MS), text_search=self._hybrid)
+                self.store.create(self.collection, size, Deadline(CALL_MS), text_search=self.hybrid)
             except errors.VectorStoreUnavailableError:
                 name = self._find_vector(size)
                 if name is None:  # otherwise another load created it at the same moment
@@ -401,12 +396,12 @@ class Loader:
     def _find_text_vector(self) -> str | None:
         """Return the sparse vector to fill with the words of each text, if the collection has one."""
         description = self.store.describe(self.collection, Deadline(CALL_MS))
-        if not self._hybrid and "idf" not in description.sparse_vectors.values():
+        if not self.hybrid and "idf" not in description.sparse_vectors.values():
             return None
         try:
             leg = choose_text_leg(description, self.store.features(Deadline(CALL_MS)), ["text"])
         except errors.TextIndexRequiredError:
-            if self._hybrid:
+            if self.hybrid:
                 raise errors.InvalidParameterError(
                     f"--hybrid: collection {self.collection} exists and cannot be searched by words; "
                     "load into a new one with --collection"

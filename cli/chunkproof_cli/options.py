@@ -109,12 +109,11 @@ api_option = option(
 )
 
 
-def _check_embedder(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    if value is not None:
-        from chunkproof.base.embedder_config import ALLOWED_PROVIDERS, is_provider
+def _check_embedder(value: str) -> str:
+    from chunkproof.base.embedder_config import ALLOWED_PROVIDERS, is_provider
 
-        if not is_provider(value):
-            raise click.BadParameter(f"{value} is none of {ALLOWED_PROVIDERS}", param_hint="--embedder")
+    if not is_provider(value):
+        raise click.BadParameter(f"{value} is none of {ALLOWED_PROVIDERS}", param_hint="--embedder")
     return value
 
 
@@ -124,18 +123,13 @@ embedder_option = option(
     "Embed with cohere, bedrock, openai or local, or with a function of yours, module:function, which is "
     "imported from the current folder or the environment and run. For every collection; by default "
     "CHUNKPROOF_MODELS and CHUNKPROOF_EMBEDDER decide.",
-    callback=_check_embedder,
+    type=_check_embedder,
 )
 
 
 def port_option(name: str, default: int, what: str, least: int = 1) -> Callable[[Command], Command]:
     """Add an option that names a port to listen on."""
     return option(name, what, default, type=click.IntRange(least, 65535))
-
-
-def stack_option(what: str, **settings: Any) -> Callable[[Command], Command]:
-    """Add `--stack`, the name of a deployed stack."""
-    return option("--stack NAME", what, **settings)
 
 
 def output_option(what: str) -> Callable[[Command], Command]:

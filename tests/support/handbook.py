@@ -48,7 +48,7 @@ def loaded_handbook(url: str) -> Iterator[CohereServer]:
             model="embed-english-v3.0",
             base_url=api.url,
         )
-        Loader(store, embedder, COLLECTION, None).load(chunks(), hybrid=True)
+        Loader(store, embedder, COLLECTION, None, hybrid=True).load(chunks())
         embedder.close()
         api.requests.clear()
         yield api

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.collection.payload_map import parse_json
 from chunkproof.net.s3 import Bucket, is_s3_address
 from chunkproof_cli.aws.stack import AwsError, aws_client, find_stack, translate_aws_errors
 from chunkproof_cli.output import print_note, progress_bar
@@ -151,8 +152,6 @@ def _count_shards(states: Any, run: str) -> dict[str, int]:
 
 def _parse_cause(cause: str | None) -> str:
     """Extract the error message of a function, which Lambda wraps in JSON."""
-    try:
-        said = json.loads(cause or "")
-    except ValueError:
-        return cause or "no reason was given"
-    return str(said.get("errorMessage") or cause) if isinstance(said, dict) else str(cause)
+    said = parse_json(cause)
+    message = said.get("errorMessage") if isinstance(said, dict) else None
+    return str(message or cause or "no reason was given")

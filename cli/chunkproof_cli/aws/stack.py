@@ -10,6 +10,7 @@ from typing import Any
 
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError, UnavailableError
 from chunkproof.base.request import Deadline
+from chunkproof.collection.payload_map import parse_json
 from chunkproof.net.secrets import check_key
 from chunkproof.stores.published import Version, list_version
 from chunkproof.stores.published_store import SPARE_BYTES
@@ -112,35 +113,24 @@ def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
         try:
             return str(secrets.create_secret(Name=name, SecretString=json.dumps(new), **encryption)["ARN"])
         except secrets.exceptions.ResourceExistsException:
-            old = _parse_object(secrets.get_secret_value(SecretId=name).get("SecretString"))
+            old = parse_json(secrets.get_secret_value(SecretId=name).get("SecretString") or "{}")
+            if not isinstance(old, dict):
+                another = "choose another name with --name"
+                raise InvalidParameterError(f"The secret exists and is not a JSON object: {another}") from None
             content = json.dumps({**old, **new})
             return str(secrets.update_secret(SecretId=name, SecretString=content, **encryption)["ARN"])
-
-
-def _parse_object(text: str | None) -> dict[str, Any]:
-    try:
-        content = json.loads(text or "{}")
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise InvalidParameterError("The secret exists and is not a JSON object: choose another name with --name")
-    return content
 
 
 def aws_client(service: str) -> Any:
     """Create boto3's client of a service."""
     import boto3
 
-    try:
+    with translate_aws_errors():
         return boto3.client(service)
-    except _botocore().NoRegionError:
-        raise NotConfiguredError("There is no AWS region: set AWS_DEFAULT_REGION") from None
-    except _botocore().BotoCoreError as error:
-        raise AwsError(f"The call to AWS failed: {error}") from None
 
 
 @contextmanager
-def translate_aws_errors(permissions: str) -> Iterator[None]:
+def translate_aws_errors(permissions: str = "") -> Iterator[None]:
     """Raise botocore's errors as `AwsError`; a refusal names the permissions that the call needs."""
     try:
         yield
@@ -148,6 +138,8 @@ def translate_aws_errors(permissions: str) -> Iterator[None]:
         detail = error.response.get("Error", {})
         hint = f"; the credentials need {permissions}" if detail.get("Code") in _DENIED else ""
         raise AwsError(f"AWS refused ({detail.get('Code')}): {detail.get('Message')}{hint}") from None
+    except _botocore().NoRegionError:
+        raise NotConfiguredError("There is no AWS region: set AWS_DEFAULT_REGION") from None
     except _botocore().NoCredentialsError:
         raise NotConfiguredError("There are no AWS credentials: run aws configure, or set AWS_PROFILE") from None
     except _botocore().BotoCoreError as error:

@@ -12,7 +12,7 @@ from chunkproof.base.files import read_lines
 from chunkproof.base.settings import Settings
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.latency_report import LatencyReport, LogReader, report_from_log
-from chunkproof_cli.options import json_option, option, output_option, reject_api, reject_nan, stack_option
+from chunkproof_cli.options import json_option, option, output_option, reject_api, reject_nan
 from chunkproof_cli.output import print_note, print_result
 from chunkproof_cli.reports.outputs import LATENCY
 
@@ -29,9 +29,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST = timedelta(days=455)
 
 
-def _parse_since(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
-    if given is None:
-        return None
+def _parse_since(given: str) -> timedelta:
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", given.strip())
     if not found:
         raise click.BadParameter(f"{given!r} is not a time such as 30m, 3h, 2d or 1w")
@@ -42,7 +40,7 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
 
 
 @click.command(epilog=EXAMPLES)
-@stack_option("Read the metrics of this stack from CloudWatch.")
+@option("--stack NAME", "Read the metrics of this stack from CloudWatch.")
 @option(
     "--logs FILE",
     "Find the requests in log lines of any kind; - for standard input.",
@@ -51,7 +49,7 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
 @option(
     "--since TIME",
     "How far to look back: 30m, 3h, 2d, 1w. The default is 3h for a stack and everything for a log.",
-    callback=_parse_since,
+    type=_parse_since,
 )
 @option("--slo PERCENT", "Exit 1 when fewer requests than this are within the target.", callback=reject_nan)
 @output_option("Write a report, .html or .json.")

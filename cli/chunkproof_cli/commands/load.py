@@ -109,10 +109,11 @@ def load_chunks(
         services.settings.vector_name,
         if_too_long,
         setting=services.collection(collection).model_setting,
+        hybrid=hybrid,
     )
     try:
         with progress_bar("Embedding and writing", 2 * count) as advance:
-            loader.load(chunks, advance, hybrid=hybrid)
+            loader.load(chunks, advance)
         with progress_bar("Building indexes", None):
             connection.store.optimize(collection)
         return list(loader.too_long)

@@ -112,17 +112,12 @@ def _list(published: PublishedCollections, collection: str, *, as_json: bool) ->
         rows = [{"version": digest, "points": one.points, "bytes": one.stored_bytes} for digest, one in versions]
         print_json({"collection": collection, "published_at": pointer.published_at, "versions": rows})
         return
-    print_table(
-        ("version", "points", "MB", ""),
-        (
-            (short_version(digest), f"{one.points:,}", f"{one.stored_bytes / 1e6:,.1f}", _mark(digest, pointer))
-            for digest, one in versions
-        ),
+    marks = {pointer.version: f"in force since {pointer.published_at}"}
+    lines = (
+        (short_version(digest), f"{one.points:,}", f"{one.stored_bytes / 1e6:,.1f}", marks.get(digest, ""))
+        for digest, one in versions
     )
-
-
-def _mark(digest: str, pointer: Pointer) -> str:
-    return f"in force since {pointer.published_at}" if digest == pointer.version else ""
+    print_table(("version", "points", "MB", ""), lines)
 
 
 def _print_dry_run(version: Version, *, as_json: bool) -> None:

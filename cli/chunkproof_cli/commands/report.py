@@ -9,7 +9,7 @@ import click
 from chunkproof.base.files import read_file
 from chunkproof_cli.options import fetch_file, option, output_option, reject_api, tolerate_option
 from chunkproof_cli.output import print_note
-from chunkproof_cli.reports.outputs import RECOGNIZED, SUITE, ReportKind
+from chunkproof_cli.reports.outputs import RECOGNIZED, SUITE, ReportKind, find_report
 
 if TYPE_CHECKING:
     from chunkproof_cli.suites.baseline import Tolerance
@@ -43,13 +43,11 @@ def report(
     """
     if tolerate is not None and baseline is None:
         raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
-    if len(files) == 1 and not baseline:
-        content = read_file(files[0])
-        for kind in RECOGNIZED:
-            if found := kind.parse(content):
-                _show(kind, found, outputs)
-                return
-    _show_suites(files, outputs, baseline, tolerate or 0)
+    found = find_report(read_file(files[0]), RECOGNIZED) if len(files) == 1 and not baseline else None
+    if found:
+        _show(*found, outputs)
+    else:
+        _show_suites(files, outputs, baseline, tolerate or 0)
 
 
 def _show(kind: ReportKind, found: Any, outputs: tuple[Path, ...], *context: Any) -> None:

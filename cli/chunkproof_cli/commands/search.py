@@ -77,17 +77,12 @@ def search(texts: tuple[str, ...], file: Path | None, **given: Any) -> None:
         response = backend.search(name_collection(request, options))
     print_result(response, print_response, as_json=options.json)
     if receipt_file is not None:
-        _write_receipt(response, receipt_file)
+        if response.receipt is None:
+            raise NotConfiguredError("There is no receipt to write: the notes above say why")
+        write_file(receipt_file, response.to_json() + "\n")
+        print_note(f"The receipt is in {receipt_file}: chunkproof verify {receipt_file} --key PUB")
     failed = [rebuild_error(each.error.code, list(each.errors)) for each in response.responses or () if each.error]
     sys.exit(max(map(exit_code, failed), default=0))
-
-
-def _write_receipt(response: RetrievalResponse, file: Path) -> None:
-    """Write the response with its receipt."""
-    if response.receipt is None:
-        raise NotConfiguredError("There is no receipt to write: the notes above say why")
-    write_file(file, response.to_json() + "\n")
-    print_note(f"The receipt is in {file}: chunkproof verify {file} --key PUB")
 
 
 def read_queries(texts: Sequence[str], file: Path | None, rerank: str | None) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """`chunkproof secret`."""
 
-import json
 import re
 import sys
 
 import click
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.collection.payload_map import parse_json
 from chunkproof_cli.aws.stack import store_secret
 from chunkproof_cli.options import option, reject_api
 from chunkproof_cli.output import print_line
@@ -40,10 +40,7 @@ def secret(name: str, kms_key: str | None) -> None:
 
 
 def _parse_keys(text: str) -> dict[str, str]:
-    try:
-        keys = json.loads(text.removeprefix("\ufeff"))  # a BOM, which some editors write
-    except (ValueError, RecursionError):
-        keys = None
+    keys = parse_json(text.removeprefix("\ufeff"))  # a BOM, which some editors write
     if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):
         raise InvalidParameterError(f"Standard input must be a JSON object of strings with the keys {', '.join(KEYS)}")
     if unknown := sorted(name for name in keys if not OTHER_KEY.fullmatch(name)):

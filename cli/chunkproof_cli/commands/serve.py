@@ -129,8 +129,7 @@ def _end_with(alive: int) -> None:
 
 def _copy_lines(reading: int) -> None:
     with os.fdopen(reading, encoding="utf-8", errors="replace") as lines, suppress(OSError):
-        for line in lines:
-            sys.stdout.write(line)
+        sys.stdout.writelines(lines)
 
 
 def run_server(

@@ -29,7 +29,6 @@ from chunkproof_cli.options import (
     reject_embedder,
     sign_option,
     source_name,
-    stack_option,
     tolerate_option,
 )
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar, show_warnings_once
@@ -119,7 +118,7 @@ def _parse_limit(value: str) -> tuple[str, float]:
     type=_parse_limit,
 )
 @option("--jobs", f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.", type=click.IntRange(1))
-@stack_option("Run it in AWS, with the state machine of a deployed stack, and fetch the report.")
+@option("--stack NAME", "Run it in AWS, with the state machine of a deployed stack, and fetch the report.")
 @retriever_options
 @option(
     "--compare configurations FILE",

@@ -320,7 +320,7 @@ def run_sandbox(listen: str = "127.0.0.1", qdrant_port: int = 0, embed_port: int
 def load_samples(store: WritableStore) -> int:
     """Load the handbook, and a collection of another model; return the number of chunks in the handbook."""
     records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
-    Loader(store, local_model(), COLLECTION, None).load(records, hybrid=True)
+    Loader(store, local_model(), COLLECTION, None, hybrid=True).load(records)
     store.create(OTHER_MODEL, OTHER_SIZE, Deadline(CALL_MS))
     payload = {"text": "This vector is another model's.", "url": "https://example.com"}
     store.upsert(OTHER_MODEL, [Point(1, payload, vector=(1.0,) * OTHER_SIZE)], "", Deadline(CALL_MS))

@@ -82,11 +82,6 @@ class ReportKind:
         """Return the blocks of a report."""
         return _load(self.describe)(report, *context)
 
-    def parse(self, content: str | bytes) -> Any:
-        """Parse a canonical report of this kind; None when it is something else."""
-        found = find_report(content, (self,))
-        return found and found[1]
-
 
 SUITE = ReportKind("suite_blocks:describe_suite", EVERY_FORMAT, "suite_blocks:list_suite_cases")
 AUDIT = ReportKind(

@@ -255,11 +255,10 @@ def has_store(given: Options) -> bool:
 @contextmanager
 def open_choice(choice: RetrieverChoice, given: Options, cases: Sequence[TestCase]) -> Iterator[Backend]:
     """Open the retriever, with the collection where one is given; without a retriever, the collection alone."""
-    if choice.name is None:
-        with open_backend(given) as backend:
-            yield backend
-        return
     with ExitStack() as stack:
+        if choice.name is None:
+            yield stack.enter_context(open_backend(given))
+            return
         store = stack.enter_context(open_backend(given)) if has_store(given) else None
         mapper = read_mapper(choice.mapping)
         retriever = _choose(choice.name, mapper, cases)

@@ -29,7 +29,7 @@ from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.runner import CaseRunner, OnResult, Search
 from chunkproof.suite.suite_file import DOCUMENTS
 from chunkproof.suite.suite_report import TestSuiteResult
-from chunkproof_cli.suites.baseline import CHANCE, SHARE_PASSED, measure_changes
+from chunkproof_cli.suites.baseline import CHANCE, SHARE_PASSED, Pair, measure_changes
 
 PRICES: dict[str, Any] = tomllib.loads(files("chunkproof_cli").joinpath("prices.toml").read_text("utf-8"))
 PRICES_OF = f"{PRICES['date']:%Y-%m}"
@@ -287,9 +287,7 @@ class ConfigurationRun:
         )
 
 
-def pair_judged(
-    before: Sequence[TestCaseResult], after: Sequence[TestCaseResult]
-) -> list[tuple[TestCaseResult, TestCaseResult]]:
+def pair_judged(before: Sequence[TestCaseResult], after: Sequence[TestCaseResult]) -> list[Pair]:
     """Return the cases that were judged both times."""
     return [pair for pair in zip(before, after, strict=True) if all(case.status.is_judged for case in pair)]
 
