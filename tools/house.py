@@ -22,7 +22,7 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 46_033,
+    "product lines (shared, cli, functions)": 45_887,
     "modules": 190,
     "most modules in a folder": 14,
     "class names defined twice": 0,
