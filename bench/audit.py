@@ -46,7 +46,7 @@ WRITE = 2_000
 WANTED_SCROLL, DELAY, DELAYED = 1.15, 0.15, 20_000
 # Here, processor time of an audit ÷ that of receiving, parsing and hashing alone, which any audit in Python has to do.
 # It is 2.1: comparing, SQLite, threads, and a tenth for the causes of 48 faults among 20,000 chunks.
-WANTED_LEAST = 2.3
+WANTED_LEAST = 2.6
 WORDS = 250  # about 1,800 characters a chunk
 
 

@@ -281,7 +281,7 @@ class ScanCheck:
         self._seen, self._before = 0, count(())
         self.contents = Contents(name, host, count)
         # Some points from all over the scan, with a hash of what they have.
-        self._sample, self._step = dict[PointId, int](), 1
+        self._sample, self._step = dict[PointId, int](), 1 + self._before // MOST_READ_AGAIN
 
     def add(
         self,
@@ -358,7 +358,7 @@ def _shape(value: Any) -> object:
 
 
 def _fingerprint(point: Point) -> int:
-    return hash((json.dumps(point.payload, sort_keys=True), point.vector))
+    return hash((json.dumps(point.payload, sort_keys=True, ensure_ascii=False), point.vector))
 
 
 def in_batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
